@@ -1,0 +1,1 @@
+"""Audits: what the latent space preserves, whom it conflates, and how far the surrogate can be trusted."""

@@ -1,0 +1,110 @@
+"""A batch is any nesting of dicts, tuples and lists of tensors that share their first axis.
+
+Encoders take a tensor, a tuple or a dict; arrays may be memory-mapped and far larger than memory. These few functions
+are all that the rest of the package needs to know about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from krepes._checks import require_finite
+from krepes.errors import InvalidInputError
+
+Batch = Any
+"""A tensor or numpy array ``(n, ...)``, or a dict, tuple or list of such with one common ``n``."""
+
+
+def count(X: Batch) -> int:
+    """Return ``n``, the common length of the first axis.
+
+    Args:
+        X: A batch.
+
+    Returns:
+        The number of samples.
+
+    Raises:
+        InvalidInputError: If there is no array, an array has no first axis, or the lengths differ.
+
+    Example:
+        >>> count({"a": torch.zeros(3, 2), "b": torch.zeros(3)})
+        3
+    """
+    leaves = [leaf for leaf in pytree.tree_leaves(X) if isinstance(leaf, (Tensor, np.ndarray))]
+    if not leaves or any(leaf.ndim == 0 for leaf in leaves):
+        raise InvalidInputError(
+            f"a batch needs at least one tensor or array with a sample axis, got {type(X).__name__}. "
+            f"Pass a tensor (n, ...), or a dict or tuple of them."
+        )
+    lengths = {int(leaf.shape[0]) for leaf in leaves}
+    if len(lengths) > 1:
+        raise InvalidInputError(f"the arrays of a batch must share their first axis, got lengths {sorted(lengths)}.")
+    return lengths.pop()
+
+
+def take(X: Batch, rows: slice | Tensor | np.ndarray) -> Batch:
+    """Return the chosen samples, as tensors.
+
+    Args:
+        X: A batch of ``n`` samples.
+        rows: A slice, or integer indices ``(b,)``.
+
+    Returns:
+        A batch of tensors, ``(b, ...)`` each.
+
+    Example:
+        >>> take(torch.arange(5), torch.tensor([3, 1]))
+        tensor([3, 1])
+    """
+
+    def pick(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf[rows] if isinstance(rows, slice) else leaf[torch.as_tensor(rows, device=leaf.device)]
+        if isinstance(leaf, np.ndarray):
+            chosen = leaf[rows] if isinstance(rows, slice) else leaf[np.asarray(rows)]
+            return torch.from_numpy(np.ascontiguousarray(chosen))
+        return leaf
+
+    return pytree.tree_map(pick, X)
+
+
+def chunks(X: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
+    """Yield ``(slice, samples)`` pieces of at most ``size`` samples, in order.
+
+    Args:
+        X: A batch of ``n`` samples.
+        size: Samples in a piece.
+
+    Yields:
+        Each slice of ``range(n)`` with its samples.
+    """
+    n = count(X)
+    for start in range(0, n, size):
+        piece = slice(start, min(start + size, n))
+        yield piece, take(X, piece)
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], X: Batch) -> Batch:
+    """Return ``X`` with ``function`` applied to each of its tensors."""
+    return pytree.tree_map(lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf, X)
+
+
+def concatenate(pieces: list[Batch]) -> Batch:
+    """Return the batches joined along the sample axis."""
+    return pytree.tree_map(lambda *leaves: torch.cat(leaves), *pieces)
+
+
+def require_usable(X: Batch, what: str) -> None:
+    """Raise `InvalidInputError` if ``X`` is empty or holds NaN or infinity."""
+    if count(X) == 0:
+        raise InvalidInputError(f"{what} holds no sample. At least one is required.")
+    for leaf in pytree.tree_leaves(X):
+        if isinstance(leaf, Tensor):
+            require_finite(leaf, what)

@@ -1,0 +1,1 @@
+"""Encoders written here: the paper's ResMLP, a small MLP, residual networks."""

@@ -1,0 +1,97 @@
+r"""What a kernel is: rows ``k(x, z_1..z_m)`` against prepared points, and the inner product with a mean feature.
+
+    k(x, z) = <φ_x, φ_z>,     Rows.K = [k(x_i, z_j)],     Rows.diagonal = |φ_x|²,     Rows.mean = <φ_x, φ̄>
+
+One call to `Kernel.rows` returns all three, because an expensive kernel gets them from one pass through the network.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from krepes import batches
+from krepes.batches import Batch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Kernel rows of ``n`` samples against ``m`` prepared points.
+
+    Attributes:
+        K: Kernel values, ``(n, m)``.
+        diagonal: ``k(x, x)``, ``(n,)``, or ``None`` if it was not asked for.
+        mean: ``<φ_x, φ̄>``, ``(n,)``, or ``None`` if no mean feature was given.
+    """
+
+    K: Tensor
+    diagonal: Tensor | None = None
+    mean: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class MeanFeature:
+    """A weighted sum of features ``φ̄ = Σ w_i φ_{x_i}``, held in whatever form its kernel finds cheap.
+
+    Attributes:
+        content: The kernel's own representation.
+        square: ``|φ̄|²``.
+    """
+
+    content: Any
+    square: float
+
+
+class Kernel(ABC):
+    """A positive semi-definite kernel that can be evaluated against prepared points in bounded memory."""
+
+    @abstractmethod
+    def prepare(self, Y: Batch) -> Any:
+        """Return a handle on ``Y`` ``(m, ...)`` that makes repeated calls of `rows` cheap."""
+
+    @abstractmethod
+    def rows(self, X: Batch, prepared: Any, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
+        """Return the kernel rows of ``X`` ``(n, ...)`` against what `prepare` returned."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return the settings that fix the kernel, as plain JSON values, for the manifest of a run."""
+
+    def __call__(self, X: Batch, Y: Batch) -> Tensor:
+        """Return ``K``, ``(n, m)``, between the samples ``X`` and ``Y``."""
+        return self.rows(X, self.prepare(Y)).K
+
+    def diagonal(self, X: Batch) -> Tensor:
+        """Return ``k(x, x)``, ``(n,)``, without the off-diagonal entries."""
+        values = self.rows(X, self.prepare(batches.take(X, slice(0, 1))), diagonal=True).diagonal
+        assert values is not None
+        return values
+
+    def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
+        """Return ``φ̄ = Σ w_i φ_{x_i}``, by default with ``w_i = 1/n``.
+
+        The general form keeps the reference points and evaluates the kernel against them; kernels with an explicit
+        feature space override it with one vector.
+
+        Args:
+            X: Reference samples, ``(n, ...)``.
+            weights: ``(n,)``, or ``None`` for the mean.
+
+        Returns:
+            The mean feature, for the ``mean`` argument of `rows`.
+        """
+        n = batches.count(X)
+        prepared = self.prepare(X)
+        K = self.rows(X, prepared).K
+        w = torch.full((n,), 1.0 / n) if weights is None else weights
+        w = w.to(dtype=K.dtype, device=K.device)
+        return MeanFeature(content=(prepared, w), square=float(w.double() @ (K.double() @ w.double())))
+
+    def dot_mean(self, X: Batch, mean: MeanFeature) -> Tensor:
+        """Return ``<φ_x, φ̄>``, ``(n,)``, for the general form of `mean_feature`."""
+        prepared, w = mean.content
+        return self.rows(X, prepared).K @ w

@@ -1,0 +1,1 @@
+"""The self-supervised objectives, one file each."""

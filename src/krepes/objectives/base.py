@@ -1,0 +1,99 @@
+r"""What an objective is: a value, a gradient, and a positive curvature, all at ``Θ = [A ; γᵀ]``.
+
+Two families share one face. A *moment* objective closes over `Moments` and never sees a row again; a *row* objective
+normalises per sample, so it streams kernel rows from a `RowSource`. Either way `linearise` returns what one damped
+Gauss-Newton step needs:
+
+    (H + damping·I) Δ = -g,        H = Jᵀ Q J  (positive semi-definite, without damping).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from torch import Tensor
+
+from krepes.linalg import LinearOperator
+from krepes.moments import Moments
+
+Product = Callable[[Tensor], Tensor]
+"""A linear map on tensors shaped like Theta, ``(q + 1, h)``."""
+
+
+class RowSource(Protocol):
+    """Augmented kernel rows in a fixed partition: the same batches, in the same order, on every pass."""
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+
+    @property
+    def K(self) -> Tensor:
+        """Gram matrix of the landmark points, ``(q, q)``."""
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """Yield ``K̄``, ``(p, b, q + 1)``, float64, with ``b <= size``: the last column is one."""
+
+
+@dataclass(frozen=True)
+class Linearisation:
+    """An objective expanded at ``Θ``.
+
+    Attributes:
+        value: The loss.
+        gradient: ``(q + 1, h)``.
+        H: The Gauss-Newton operator, without damping, with its diagonal where that is known.
+        preconditioner: ``damping -> (r -> P⁻¹ r)``, the one that was measured to help; ``None`` for plain CG.
+        solve: ``(r, damping) -> (H + damping·I)⁻¹ r`` by a direct or dual factorisation; ``None`` where CG is the way.
+    """
+
+    value: float
+    gradient: Tensor
+    H: LinearOperator
+    preconditioner: Callable[[float], Product] | None = None
+    solve: Callable[[Tensor, float], Tensor] | None = None
+
+
+Data = TypeVar("Data", Moments, RowSource, contravariant=True)
+
+
+class Objective(ABC, Generic[Data]):
+    """A self-supervised loss of the embeddings ``Z_u = K̄_u Θ``; a frozen dataclass of its hyper-parameters.
+
+    `value` and `gradient` are differentiable torch functions of ``theta`` (and, for moment objectives, of the tensors
+    in `Moments`): counterfactual influence differentiates the gradient in the moments.
+    """
+
+    name: ClassVar[str]
+    views: ClassVar[int] = 2
+
+    @abstractmethod
+    def value(self, data: Data, theta: Tensor) -> Tensor:
+        """Return the loss, a scalar tensor, at ``theta`` ``(q + 1, h)``."""
+
+    @abstractmethod
+    def gradient(self, data: Data, theta: Tensor) -> Tensor:
+        """Return the gradient in ``theta``, ``(q + 1, h)``."""
+
+    @abstractmethod
+    def linearise(self, data: Data, theta: Tensor) -> Linearisation:
+        """Return value, gradient, curvature and its preconditioner at ``theta``."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return name and hyper-parameters as plain JSON values."""
+        fields = {key: value for key, value in vars(self).items() if not key.startswith("_")}
+        return {"name": self.name, **fields}
+
+
+class MomentObjective(Objective[Moments]):
+    """An objective that needs only second moments: value, gradient and curvature cost nothing in n."""
+
+    needs_trace: ClassVar[bool] = False
+    needs_inputs: ClassVar[bool] = False
+
+
+class RowObjective(Objective[RowSource]):
+    """An objective that needs the rows: it streams them once a product, in a fixed partition of ``batch`` samples."""

@@ -1,0 +1,19 @@
+"""One thread, so that numbers repeat and small products do not fight over two cores; a seeded generator."""
+
+import os
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def seed() -> int:
+    """Zero, or any number with KREPES_SEED=random to roam."""
+    return int(torch.seed() % 2**31) if os.environ.get("KREPES_SEED") == "random" else 0
+
+
+@pytest.fixture
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
