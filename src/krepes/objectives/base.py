@@ -82,6 +82,10 @@ class Objective(ABC, Generic[Data]):
     def linearise(self, data: Data, theta: Tensor) -> Linearisation:
         """Return value, gradient, curvature and its preconditioner at ``theta``."""
 
+    def at(self, data: Data, theta: Tensor) -> Objective[Data]:
+        """Return the loss with what must stand still during a solve, such as targets, fixed at ``theta``."""
+        return self
+
     def describe(self) -> dict[str, Any]:
         """Return name and hyper-parameters as plain JSON values."""
         fields = {key: value for key, value in vars(self).items() if not key.startswith("_")}

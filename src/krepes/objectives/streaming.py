@@ -1,0 +1,180 @@
+r"""Objectives that need the rows: a loss of the embeddings of one batch, summed over a fixed partition.
+
+    L(Θ) = Σ_b (b/n) ℓ_b(K̄_b Θ),      ∇L = Σ_b (b/n) K̄_bᵀ ∇ℓ_b(Z_b),      H V = Σ_b (b/n) K̄_bᵀ Q_b(Z_b)[K̄_b V]
+
+A short last batch counts by its size. A loss that is a mean over samples is therefore blind to the partition; one that
+compares the samples of a batch, as SimCLR does, is defined by it, and ``batch`` is one of its hyper-parameters.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from krepes._checks import require_finite
+from krepes.errors import InvalidInputError
+from krepes.linalg import LinearOperator
+from krepes.objectives.base import Linearisation, Product, RowObjective, RowSource
+
+CACHE_BYTES = 1 << 30
+"""Embeddings at the expansion point are kept up to this size; beyond it each product computes them again."""
+
+
+class BatchLoss(ABC):
+    """The loss ``ℓ`` of one batch as a function of its embeddings ``Z`` ``(p, b, h)``."""
+
+    @abstractmethod
+    def value(self, Z: Tensor) -> Tensor:
+        """Return ``ℓ(Z)``, a scalar."""
+
+    @abstractmethod
+    def gradient(self, Z: Tensor) -> Tensor:
+        """Return ``∇ℓ``, ``(p, b, h)``."""
+
+    @abstractmethod
+    def product(self, Z: Tensor, dZ: Tensor) -> Tensor:
+        """Return ``Q dZ``, ``(p, b, h)``, with ``Q`` positive semi-definite."""
+
+    def summary(self, Kbar: Tensor, Z: Tensor) -> dict[str, Tensor]:
+        """Return what is cheap to know about this batch's curvature, to be averaged over batches.
+
+        Args:
+            Kbar: Augmented rows, ``(p, b, q + 1)``.
+            Z: Their embeddings, ``(p, b, h)``.
+
+        Returns:
+            Any of ``diagonal`` ``(q + 1, h)``, and the Kronecker pair ``M`` ``(q + 1, q + 1)`` and ``S`` ``(h, h)``
+            whose product ``M V S`` stands in for ``H V`` as a preconditioner.
+        """
+        return {}
+
+
+class StreamedObjective(RowObjective):
+    """A row objective made of batch losses; a subclass says which, and has a ``batch`` size."""
+
+    batch: int
+
+    @abstractmethod
+    def batch_loss(self, index: int, Kbar: Tensor) -> BatchLoss:
+        """Return the loss of batch number ``index`` with augmented rows ``Kbar`` ``(p, b, q + 1)``."""
+
+    def value(self, data: RowSource, theta: Tensor) -> Tensor:
+        """Return the loss, a scalar tensor, at ``theta`` ``(q + 1, h)``."""
+        terms = [w * loss.value(Kbar @ theta) for w, loss, Kbar in self._weighted(data, theta)]
+        return torch.stack(terms).sum()
+
+    def gradient(self, data: RowSource, theta: Tensor) -> Tensor:
+        """Return the gradient in ``theta``, ``(q + 1, h)``."""
+        total = torch.zeros_like(theta)
+        for w, loss, Kbar in self._weighted(data, theta):
+            total = total + w * pull_back(Kbar, loss.gradient(Kbar @ theta))
+        return total
+
+    def linearise(self, data: RowSource, theta: Tensor) -> Linearisation:
+        """Return value, gradient, curvature and its preconditioner at ``theta``, from one pass over the rows."""
+        theta = theta.detach()
+        sums: dict[str, Tensor] = {}
+        kept: list[tuple[BatchLoss, Tensor]] = []
+        for w, loss, Kbar in self._weighted(data, theta):
+            Z = Kbar @ theta
+            terms = {"value": loss.value(Z), "gradient": pull_back(Kbar, loss.gradient(Z))} | loss.summary(Kbar, Z)
+            sums = {key: sums.get(key, 0.0) + w * term for key, term in terms.items()}
+            if data.n * Z.shape[0] * Z.shape[2] * Z.element_size() <= CACHE_BYTES:
+                kept.append((loss, Z))
+        return Linearisation(
+            value=float(sums["value"]),
+            gradient=sums["gradient"],
+            H=LinearOperator(self._product(data, theta, kept), tuple(theta.shape), sums.get("diagonal")),
+            preconditioner=kronecker_preconditioner(sums["M"], sums["S"]) if "M" in sums else None,
+        )
+
+    def _product(self, data: RowSource, theta: Tensor, kept: list[tuple[BatchLoss, Tensor]]) -> Product:
+        def matvec(v: Tensor) -> Tensor:
+            Hv = torch.zeros_like(v)
+            for index, Kbar in enumerate(data.batches(self.batch)):
+                loss, Z = kept[index] if kept else (self.batch_loss(index, Kbar), Kbar @ theta)
+                Hv += Kbar.shape[1] / data.n * pull_back(Kbar, loss.product(Z, Kbar @ v))
+            return Hv
+
+        return matvec
+
+    def _weighted(self, data: RowSource, theta: Tensor) -> Iterator[tuple[float, BatchLoss, Tensor]]:
+        for index, Kbar in enumerate(data.batches(self.batch)):
+            if index == 0 and Kbar.shape[2] != theta.shape[0]:
+                raise InvalidInputError(
+                    f"theta {tuple(theta.shape)} does not fit augmented rows {tuple(Kbar.shape)}: it needs "
+                    f"{Kbar.shape[2]} rows, one for each landmark point and one for the shift."
+                )
+            yield Kbar.shape[1] / data.n, self.batch_loss(index, Kbar), Kbar
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """Augmented kernel rows held in memory: a `RowSource` for data that fits.
+
+    Attributes:
+        Kbar: ``(p, n, q + 1)``, the last column one.
+        K: Gram matrix of the landmark points, ``(q, q)``.
+    """
+
+    Kbar: Tensor
+    K: Tensor
+
+    @classmethod
+    def from_kernel(cls, rows: Tensor, K: Tensor) -> MemoryRows:
+        """Return the rows ``(p, n, q)`` in float64 with the constant column appended."""
+        require_finite(rows, "kernel rows")
+        return cls(torch.nn.functional.pad(rows.double(), (0, 1), value=1.0), K.double())
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return int(self.Kbar.shape[1])
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """Yield ``K̄``, ``(p, b, q + 1)``, with ``b <= size``."""
+        yield from self.Kbar.split(size, dim=1)
+
+
+def pull_back(Kbar: Tensor, G: Tensor) -> Tensor:
+    """Return ``Σ_u K̄_uᵀ G_u``, ``(q + 1, h)``, from rows ``(p, b, q + 1)`` and a cotangent ``(p, b, h)``."""
+    return Kbar.flatten(0, 1).T @ G.flatten(0, 1)
+
+
+def unit_rows(Z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``Z / |z|`` and the norms ``|z|`` ``(..., 1)``; a zero embedding has no direction and is refused."""
+    norm = torch.linalg.vector_norm(Z, dim=-1, keepdim=True)
+    zero = int((norm == 0).sum())
+    if zero:
+        raise InvalidInputError(
+            f"{zero} of {norm.numel()} embeddings of a batch are exactly zero and have no direction, but this loss "
+            f"normalises each. Drop samples whose kernel row is zero, widen the kernel, or start from a non-zero shift."
+        )
+    return Z / norm, norm
+
+
+def batch_generator(seed: int, index: int, device: torch.device) -> torch.Generator:
+    """Return a generator that depends on the seed and the batch alone, so that every pass draws the same numbers."""
+    state = np.random.SeedSequence([seed, index]).generate_state(1, np.uint64)[0]
+    return torch.Generator(device).manual_seed(int(state >> np.uint64(1)))
+
+
+def kronecker_preconditioner(M: Tensor, S: Tensor) -> Callable[[float], Product]:
+    """Return ``damping -> (r -> (M ⊗ S + damping)⁻¹ r)`` by one eigendecomposition each, whatever the damping.
+
+    Args:
+        M: Symmetric PSD, ``(q + 1, q + 1)``.
+        S: Symmetric PSD, ``(h, h)``.
+
+    Returns:
+        The family of inverses, each a map on ``(q + 1, h)``.
+    """
+    mu, E = torch.linalg.eigh(M)
+    sigma, F = torch.linalg.eigh(S)
+    eigenvalues = torch.outer(mu.clamp_min(0), sigma.clamp_min(0))
+    return lambda damping: lambda r: E @ ((E.T @ r @ F) / (eigenvalues + damping)) @ F.T
