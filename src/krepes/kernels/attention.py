@@ -1,0 +1,82 @@
+r"""``F.multi_head_attention_forward`` written with plain ``F.linear`` calls, which the rule for linear layers sees.
+
+PyTorch computes the projections of ``nn.MultiheadAttention`` inside one function: no hook of a ``Linear`` fires there.
+This is the same function for the cases met in encoders; anything else returns ``None`` and keeps the original.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None] | None:
+    """Return ``(output (L, N, E), weights or None)``, or ``None`` where this form does not cover the call."""
+    exotic = bias_k is not None or static_k is not None or static_v is not None or add_zero_attn
+    packed = in_proj_weight is not None and query is key and key is value
+    if exotic or query.ndim != 3 or not (packed or use_separate_proj_weight) or (training and dropout_p > 0):
+        return None
+    if packed:
+        q, k, v = F.linear(query, in_proj_weight, in_proj_bias).chunk(3, dim=-1)  # type: ignore[arg-type]
+    else:
+        if in_proj_bias is not None:
+            return None
+        q, k, v = F.linear(query, q_proj_weight), F.linear(key, k_proj_weight), F.linear(value, v_proj_weight)  # type: ignore[arg-type]
+    L, N, E = query.shape
+    S, width = key.shape[0], E // num_heads
+    q, k, v = (x.reshape(-1, N, num_heads, width).permute(1, 2, 0, 3) for x in (q, k, v))  # (N, heads, L or S, width)
+    logits = q @ k.transpose(-2, -1) / math.sqrt(width)
+    logits = _mask(logits, attn_mask, key_padding_mask, (N, num_heads, L, S))
+    weights = logits.softmax(-1)
+    out = (weights @ v).permute(2, 0, 1, 3).reshape(L, N, E)
+    out = F.linear(out, out_proj_weight, out_proj_bias)
+    if not need_weights:
+        return out, None
+    return out, weights.mean(1) if average_attn_weights else weights
+
+
+def _mask(logits: Tensor, attn_mask: Any, key_padding_mask: Any, shape: tuple[int, int, int, int]) -> Tensor:
+    """Return the logits with both masks added; boolean masks remove where they are true."""
+    N, heads, L, S = shape
+    if attn_mask is not None:
+        attn_mask = attn_mask.reshape(N, heads, L, S) if attn_mask.ndim == 3 else attn_mask
+        logits = logits + _additive(attn_mask, logits.dtype)
+    if key_padding_mask is not None:
+        logits = logits + _additive(key_padding_mask, logits.dtype)[:, None, None, :]
+    return logits
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask, -math.inf)

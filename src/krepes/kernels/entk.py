@@ -1,0 +1,143 @@
+r"""The exact empirical neural tangent kernel of any PyTorch encoder, in bounded memory.
+
+    k(x, x') = <φ(x), φ(x')>,      φ(x) = gradient of r random scalar heads in all parameters (see `tangent`)
+
+No gradient of size P is formed where a cheaper exact form exists: one forward and one backward for a whole batch give
+each layer's input and output gradient, and each layer is contracted by the cheapest exact route (see `forms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from krepes import batches
+from krepes._checks import require_range
+from krepes.batches import Batch
+from krepes.kernels.base import Kernel, MeanFeature, Rows
+from krepes.kernels.forms import Form
+from krepes.kernels.store import Prepared
+from krepes.kernels.tangent import Coverage, Tangent
+
+GIB = 1 << 30
+LARGEST_CHUNK = 1024
+LARGEST_SHARE = 256 << 20
+"""Bytes of activations a chunk of rows is allowed at most: larger chunks leave the cache and gain nothing."""
+
+
+class EmpiricalNTK(Kernel):
+    """The exact tangent kernel of an encoder with random scalar heads.
+
+    Args:
+        encoder: Any module returning embeddings ``(n, d, ...)``; eval mode is set for each call and restored.
+        heads: Number of random heads that are averaged.
+        seed: Seed of the heads, recorded in `describe`.
+        parameters: ``"*"`` for all, ``"last"`` for the last layer, or glob patterns of parameter names.
+        include_frozen: Whether parameters with ``requires_grad=False`` count.
+        output: Picks the embedding out of what the encoder returns, for encoders that return a tuple or a dict.
+        memory_budget: Bytes for prepared samples, activations and transients together. Prepared samples beyond half of
+            it are spilled to disk. The result itself is not counted.
+        contraction: Type to multiply in, such as ``torch.bfloat16`` (about 2e-3 relative error); ``None`` is exact.
+
+    Example:
+        >>> encoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        >>> K = EmpiricalNTK(encoder)(torch.eye(4), torch.eye(4))
+        >>> K.shape, bool(torch.linalg.eigvalsh(K.double()).min() > 0)
+        (torch.Size([4, 4]), True)
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        heads: int = 1,
+        seed: int = 0,
+        parameters: str | Sequence[str] = "*",
+        include_frozen: bool = True,
+        output: Callable[[Any], Tensor] | None = None,
+        memory_budget: int = GIB,
+        contraction: torch.dtype | None = None,
+    ) -> None:
+        require_range(heads, "heads", low=1)
+        require_range(memory_budget, "memory_budget", low=1 << 20)
+        self.memory_budget, self.contraction = memory_budget, contraction
+        self.tangent = Tangent(
+            encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
+        )
+
+    def prepare(self, Y: Batch) -> Prepared:
+        """Return the captured gradients of ``Y`` ``(m, ...)``, in memory or spilled to disk."""
+        prepared = Prepared(batches.count(Y), self.memory_budget // 2, self.contraction)
+        for rows, forms in self.chunks(Y, m=1):
+            prepared.add(forms, rows)
+        prepared.finish()
+        return prepared
+
+    def rows(self, X: Batch, prepared: Prepared, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
+        """Return kernel rows, and the diagonal and mean products if asked for, from one pass through the network.
+
+        Args:
+            X: Samples, ``(n, ...)``.
+            prepared: What `prepare` returned for the ``m`` samples of the other side.
+            diagonal: Whether ``k(x, x)`` is wanted.
+            mean: A mean feature of this kernel to take the inner product with, or ``None``.
+
+        Returns:
+            The rows, in the encoder's floating-point type.
+        """
+        n, dtype, device = batches.count(X), self.tangent.dtype, self.tangent.device
+        K = torch.zeros(n, prepared.m, dtype=dtype, device=device)
+        squares = torch.zeros(n, dtype=torch.float64, device=device)
+        dots = torch.zeros(n, dtype=torch.float64, device=device)
+        for rows, forms in self.chunks(X, m=prepared.m):
+            exact = None  # sums over long inner dimensions arrive in float64 and stay there until the end
+            for i, (form, side) in enumerate(zip(forms, prepared.sides, strict=True)):
+                v = mean.content[i] if mean is not None else None
+                limit = self.memory_budget // 8
+                part = side.contract(form, square=diagonal, v=v, limit=limit, dtype=self.contraction)
+                if part.K is not None and part.K.dtype == torch.float64 != dtype:
+                    exact = part.K if exact is None else exact.add_(part.K)
+                elif part.K is not None:
+                    K[rows] += part.K
+                squares[rows] += part.square if part.square is not None else 0.0
+                dots[rows] += part.dot if part.dot is not None else 0.0
+            if exact is not None:
+                K[rows] = (exact + K[rows]).to(dtype)
+        return Rows(K, squares.to(dtype) if diagonal else None, dots.to(dtype) if mean is not None else None)
+
+    def diagonal(self, X: Batch) -> Tensor:
+        """Return ``k(x, x)``, ``(n,)``."""
+        parts = [torch.stack([form.square() for form in forms]).sum(0) for _, forms in self.chunks(X, m=1)]
+        return torch.cat(parts).to(self.tangent.dtype)
+
+    def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
+        """Return ``φ̄ = Σ w_i φ_{x_i}`` as one gradient: an inner product with it costs one more forward pass."""
+        n = batches.count(X)
+        w = torch.full((n,), 1.0 / n, dtype=torch.float64) if weights is None else weights.double()
+        w = w.to(self.tangent.device)
+        sums: list[Tensor] = []
+        for rows, forms in self.chunks(X, m=1):
+            parts = [form.weighted_sum(w[rows]) for form in forms]
+            sums = parts if not sums else [a + b for a, b in zip(sums, parts, strict=True)]
+        return MeanFeature(content=sums, square=float(sum(v.square().sum() for v in sums)))
+
+    def coverage(self) -> list[Coverage]:
+        """Return each parameter with the rule that served it; known after the first samples."""
+        return self.tangent.coverage()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings that fix the kernel, with a fingerprint of the encoder's weights."""
+        contraction = None if self.contraction is None else str(self.contraction)
+        return {"kernel": "entk", "contraction": contraction, **self.tangent.describe()}
+
+    def chunks(self, X: Batch, *, m: int) -> Iterator[tuple[slice, list[Form]]]:
+        """Yield ``(slice, forms)`` of as many samples at a time as the memory budget allows against ``m`` columns."""
+        self.tangent.probe(X)
+        share = min(self.memory_budget // 4, LARGEST_SHARE)
+        per_row = self.tangent.bytes_per_sample + 4 * m * self.tangent.cotangents.element_size()
+        size = max(1, min(LARGEST_CHUNK, int(share // per_row)))
+        for rows, samples in batches.chunks(X, size):
+            yield rows, self.tangent.forms(samples)

@@ -1,0 +1,252 @@
+r"""Per-sample gradients of one group of parameters, ``(n, P)``, in forms that are cheaper than an ``n x P`` array.
+
+    Vector   g_i                                   small gradients: biases, norms, the head, free parameters
+    Outer    G_i = Σ_t d_it ⊗ [a_it ; 1]           linear layers, over T tokens (or pixels)
+    Lookup   G_i[v] = Σ_{t: id_it = v} d_it        embeddings
+
+Two routes lead to the Gram matrix ``<G_i, G'_j>``: *explicit*, a product of the written-out gradients, and *factors*,
+
+    <G_i, G'_j> = Σ_{t,s} ([a_it ; 1]·[a'_js ; 1]) (d_it·d'_js),
+
+which for one token is the product of two small Gram matrices. `Form.route` picks the cheaper one. Several heads need no
+rule of their own: their output gradients stand side by side in ``d``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+INNER_BLOCK = 16_384
+"""Longest inner dimension of one float32 product: longer ones are summed block by block in float64."""
+TILE = 1 << 20
+"""Entries of one tile of token pairs: small enough to stay in cache."""
+ELEMENTWISE = 8.0
+"""Cost of one entry of a pair tile (two memory-bound operations) in multiply-adds of a matrix product."""
+
+F = TypeVar("F", bound="Form")
+
+
+class Form(ABC):
+    """Per-sample gradients of ``n`` samples; a frozen dataclass whose ``fields`` are tensors with a sample axis."""
+
+    fields: ClassVar[tuple[str, ...]]
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return int(getattr(self, self.fields[0]).shape[0])
+
+    @abstractmethod
+    def explicit(self) -> Tensor:
+        """Return the gradients written out, ``(n, P)``."""
+
+    @abstractmethod
+    def gram(self, other: Form) -> Tensor:
+        """Return ``<G_i, G'_j>``, ``(n, m)``, by factors."""
+
+    @abstractmethod
+    def costs(self) -> tuple[float, float, float]:
+        """Return multiply-adds: a pair by factors, a pair explicitly, and writing out one sample's gradient."""
+
+    def route(self, m: int) -> str:
+        """Return ``"factors"`` or ``"explicit"``, whichever costs less a row against ``m`` prepared samples."""
+        pair_by_factors, pair_explicit, writing = self.costs()
+        return "factors" if pair_by_factors <= pair_explicit + writing / max(m, 1) else "explicit"
+
+    def transient(self) -> int:
+        """Return how many numbers a sample needs for a moment while its gradient is written out."""
+        return int(self.costs()[1])
+
+    def square(self) -> Tensor:
+        """Return ``|G_i|²``, ``(n,)``, float64."""
+        return self.explicit().double().square().sum(1)
+
+    def weighted_sum(self, w: Tensor) -> Tensor:
+        """Return ``Σ w_i G_i``, ``(P,)``, float64."""
+        return w.double() @ self.explicit().double()
+
+    def dot(self, v: Tensor) -> Tensor:
+        """Return ``<G_i, v>``, ``(n,)``, for ``v`` ``(P,)``."""
+        G = self.explicit()
+        return inner(G, v.to(G.dtype).unsqueeze(0)).squeeze(1)
+
+
+def take(form: F, rows: slice | Tensor) -> F:
+    """Return the form of the chosen samples."""
+    return replace(form, **{name: getattr(form, name)[rows] for name in form.fields})  # type: ignore[type-var]
+
+
+def concatenate(forms: list[F]) -> F:
+    """Return one form over all samples."""
+    joined = {name: torch.cat([getattr(form, name) for form in forms]) for name in forms[0].fields}
+    return replace(forms[0], **joined)  # type: ignore[type-var]
+
+
+def inner(G: Tensor, G_other: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Return ``G G'ᵀ``, ``(n, m)``, with a long inner dimension summed in blocks so that float32 stays accurate.
+
+    Args:
+        G: ``(n, P)``.
+        G_other: ``(m, P)``.
+        dtype: Type to multiply in, such as bfloat16; ``None`` for that of ``G``.
+
+    Returns:
+        The products, in the type of ``G`` (float64 when they were summed over more than one block).
+    """
+    P = G.shape[1]
+    if P <= INNER_BLOCK:
+        return matmul(G, G_other.T, dtype)
+    total = torch.zeros(G.shape[0], G_other.shape[0], dtype=torch.float64, device=G.device)
+    for start in range(0, P, INNER_BLOCK):
+        block = slice(start, start + INNER_BLOCK)
+        total += matmul(G[:, block], G_other[:, block].T, dtype)
+    return total
+
+
+def matmul(A: Tensor, B: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Return ``A B``, multiplied in ``dtype`` and returned in that of ``A``."""
+    return A @ B if dtype is None else (A.to(dtype) @ B.to(dtype)).to(A.dtype)
+
+
+@dataclass(frozen=True)
+class Vector(Form):
+    """Gradients small enough to be written out: ``g`` ``(n, P)``."""
+
+    g: Tensor
+    fields: ClassVar[tuple[str, ...]] = ("g",)
+
+    def explicit(self) -> Tensor:
+        """Return ``g``."""
+        return self.g
+
+    def gram(self, other: Form) -> Tensor:
+        """Return ``g g'ᵀ``, ``(n, m)``."""
+        return inner(self.g, other.explicit())
+
+    def costs(self) -> tuple[float, float, float]:
+        """Return the same cost for both routes, so that nothing is ever copied."""
+        return float(self.g.shape[1]), float(self.g.shape[1]), 0.0
+
+
+@dataclass(frozen=True)
+class Outer(Form):
+    """``G_i = Σ_t d_it ⊗ [a_it ; 1]`` for each of ``s`` channel groups.
+
+    Attributes:
+        a: Layer inputs, ``(n, T, s, I)``.
+        d: Gradients of the layer outputs, ``(n, T, s, O)``; heads side by side in ``O``.
+        bias: Whether the bias is part of the group: a constant 1 behind each ``a``.
+        dtype: Type to multiply in, or ``None`` for that of ``a``.
+    """
+
+    a: Tensor
+    d: Tensor
+    bias: bool
+    dtype: torch.dtype | None = None
+    fields: ClassVar[tuple[str, ...]] = ("a", "d")
+
+    def explicit(self) -> Tensor:
+        """Return ``(n, s · O · (I + bias))``."""
+        a = torch.nn.functional.pad(self.a, (0, 1), value=1.0) if self.bias else self.a
+        G = torch.einsum("ntso,ntsi->nsoi", self.d, a)
+        return G.reshape(self.n, -1)
+
+    def gram(self, other: Form) -> Tensor:
+        """Return the sum over token pairs of the products of two small Grams, ``(n, m)``."""
+        assert isinstance(other, Outer)
+        (n, T, s, _), m, T_other = self.a.shape, other.n, other.a.shape[1]
+        if T == T_other == s == 1:
+            return self._pairs(other, 0).mul_(matmul(self.d[:, 0, 0], other.d[:, 0, 0].T, self.dtype))
+        K = torch.empty(n, m, dtype=self.a.dtype, device=self.a.device)
+        step_m = max(1, min(m, 64))
+        step_n = max(1, min(n, TILE // (T * T_other * step_m)))
+        for i in range(0, n, step_n):
+            rows = take(self, slice(i, i + step_n))
+            for j in range(0, m, step_m):
+                columns = take(other, slice(j, j + step_m))
+                K[i : i + step_n, j : j + step_m] = rows._tile(columns)
+        return K
+
+    def _pairs(self, other: Outer, group: int) -> Tensor:
+        """Return ``[a;1]·[a';1]`` between all tokens of one channel group, ``(n T, m T')``."""
+        products = matmul(self.a[:, :, group].flatten(0, 1), other.a[:, :, group].flatten(0, 1).T, self.dtype)
+        return products.add_(1.0) if self.bias else products
+
+    def _tile(self, other: Outer) -> Tensor:
+        """Return the Gram of a tile, all its token pairs at once."""
+        total: Tensor | None = None
+        for group in range(self.a.shape[2]):
+            d = matmul(self.d[:, :, group].flatten(0, 1), other.d[:, :, group].flatten(0, 1).T, self.dtype)
+            products = self._pairs(other, group).mul_(d)
+            total = products if total is None else total.add_(products)
+        assert total is not None
+        return total.reshape(self.n, self.a.shape[1], other.n, -1).sum((1, 3))
+
+    def costs(self) -> tuple[float, float, float]:
+        """Return ``T² s (I + O + elementwise)``, ``s I O`` and ``T s I O``."""
+        (_, T, s, I), O = self.a.shape, self.d.shape[3]
+        elementwise = ELEMENTWISE if T * s > 1 else 0.0
+        return T * T * s * (I + O + elementwise), float(s * I * O), float(T * s * I * O)
+
+    def square(self) -> Tensor:
+        """Return ``|G_i|²`` by the cheaper of the T x T products and the written-out gradient."""
+        T = self.a.shape[1]
+        if T * (self.a.shape[3] + self.d.shape[3]) > self.a.shape[3] * self.d.shape[3]:
+            return super().square()
+        a, d = self.a.double(), self.d.double()
+        products = torch.einsum("ntsi,nusi->nstu", a, a) + (1.0 if self.bias else 0.0)
+        return (products * torch.einsum("ntso,nuso->nstu", d, d)).sum((1, 2, 3))
+
+    def weighted_sum(self, w: Tensor) -> Tensor:
+        """Return ``Σ w_i G_i`` as one product per channel group."""
+        a = torch.nn.functional.pad(self.a, (0, 1), value=1.0) if self.bias else self.a
+        d = self.d * w.to(self.d.dtype)[:, None, None, None]
+        return torch.einsum("ntso,ntsi->soi", d, a).reshape(-1).double()
+
+    def dot(self, v: Tensor) -> Tensor:
+        """Return ``Σ_t d_itᵀ V [a_it ; 1]``: one more pass through the layer, not through the gradient."""
+        s, O, I = self.a.shape[2], self.d.shape[3], self.a.shape[3]
+        V = v.to(self.a.dtype).reshape(s, O, I + self.bias)
+        image = torch.einsum("ntsi,soi->ntso", self.a, V[..., :I])
+        if self.bias:
+            image = image + V[..., I]
+        return (image * self.d).sum((1, 2, 3))
+
+
+@dataclass(frozen=True)
+class Lookup(Form):
+    """Embedding gradients: ``d`` ``(n, T, E)`` added to the rows ``ids`` ``(n, T)`` of a table of ``V`` rows."""
+
+    ids: Tensor
+    d: Tensor
+    V: int
+    fields: ClassVar[tuple[str, ...]] = ("ids", "d")
+
+    def explicit(self) -> Tensor:
+        """Return ``(n, V · E)``."""
+        n, _, E = self.d.shape
+        G = torch.zeros(n, self.V, E, dtype=self.d.dtype, device=self.d.device)
+        return G.scatter_add_(1, self.ids.unsqueeze(2).expand_as(self.d), self.d).reshape(n, -1)
+
+    def gram(self, other: Form) -> Tensor:
+        """Return the sum of ``d·d'`` over the pairs of tokens that are the same word, ``(n, m)``."""
+        assert isinstance(other, Lookup)
+        (n, T), m = self.ids.shape, other.n
+        K = torch.empty(n, m, dtype=self.d.dtype, device=self.d.device)
+        step = max(1, TILE // (T * m * other.ids.shape[1]))
+        for i in range(0, n, step):
+            rows = slice(i, i + step)
+            products = self.d[rows].flatten(0, 1) @ other.d.flatten(0, 1).T
+            same = self.ids[rows].reshape(-1, 1) == other.ids.reshape(1, -1)
+            K[rows] = (products * same).reshape(-1, T, m, other.ids.shape[1]).sum((1, 3))
+        return K
+
+    def costs(self) -> tuple[float, float, float]:
+        """Return ``T² (E + elementwise)``, ``V E`` and ``T E``."""
+        T, E = self.d.shape[1:]
+        return T * T * (E + ELEMENTWISE), float(self.V * E), float(T * E)

@@ -1,0 +1,156 @@
+r"""Gradients of convolutions, held as the input picture and the gradient of the output picture.
+
+A convolution is a linear layer on patches, so its gradient is an `Outer` form whose tokens are output pixels and whose
+inputs are the unfolded patches. Unfolding multiplies memory by the kernel size, so it happens only on the way to the
+written-out gradient. The route by factors never unfolds: with ``S`` the products of single input pixels,
+
+    patch_t · patch'_s = Σ_k S[pixel(t, k), pixel(s, k)],
+
+one small matrix product and a sum over kernel offsets. Late layers (few pixels, many channels) prefer it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from krepes.kernels.forms import ELEMENTWISE, TILE, Form, Outer, matmul, take
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a convolution over 1, 2 or 3 spatial axes; each entry is a tuple with one number an axis."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    def unfold(self, x: Tensor) -> Tensor:
+        """Return the patches of ``x`` ``(N, C, *size)`` as ``(N, T, groups, C/groups · kernel)``."""
+        x = torch.nn.functional.pad(x, [side for p in reversed(self.padding) for side in (p, p)])
+        axes = len(self.kernel)
+        for axis, (k, step, gap) in enumerate(zip(self.kernel, self.stride, self.dilation, strict=True)):
+            x = x.unfold(2 + axis, (k - 1) * gap + 1, step)[..., ::gap]
+        N, C = x.shape[:2]
+        x = x.movedim(1, 1 + axes)  # (N, *out, C, *kernel)
+        return x.reshape(N, -1, self.groups, C // self.groups * _product(self.kernel))
+
+    def overlap(self, axis: int, offset: int, size_in: int, size_out: int) -> tuple[slice, slice]:
+        """Return the output positions, and their input pixels, for which a kernel offset falls inside the picture."""
+        step = self.stride[axis]
+        shift = offset * self.dilation[axis] - self.padding[axis]  # input = output * step + shift
+        first = max(0, -(shift // step))
+        last = min(size_out - 1, (size_in - 1 - shift) // step)
+        if last < first:
+            return slice(0, 0), slice(0, 0)
+        return slice(first, last + 1), slice(first * step + shift, last * step + shift + 1, step)
+
+
+@dataclass(frozen=True)
+class Patches(Form):
+    """Gradient of a convolution.
+
+    Attributes:
+        x: Layer inputs, ``(n, f, C, *size)``: ``f`` pictures a sample, 1 unless frames were folded into the batch.
+        d: Gradients of the layer outputs, ``(n, f, r, O, *out)`` with ``r`` heads.
+        window: The geometry.
+        bias: Whether the bias is part of the group.
+        dtype: Type to multiply in, or ``None`` for that of ``x``.
+    """
+
+    x: Tensor
+    d: Tensor
+    window: Window
+    bias: bool
+    dtype: torch.dtype | None = None
+    fields: ClassVar[tuple[str, ...]] = ("x", "d")
+
+    def outer(self) -> Outer:
+        """Return the same gradients over unfolded patches."""
+        n, f, r, O = self.d.shape[:4]
+        a = self.window.unfold(self.x.flatten(0, 1))
+        s = self.window.groups
+        d = self.d.reshape(n, f, r, s, O // s, -1).permute(0, 1, 5, 3, 2, 4)  # (n, f, T, s, r, O/s)
+        return Outer(
+            a.reshape(n, -1, *a.shape[2:]), d.reshape(n, -1, s, r * (O // s)), bias=self.bias, dtype=self.dtype
+        )
+
+    def explicit(self) -> Tensor:
+        """Return ``(n, P)``: one batched product of output gradients and patches."""
+        return self.outer().explicit()
+
+    def transient(self) -> int:
+        """Return the gradient's size and that of the unfolded patches."""
+        unfolded = self.x.shape[1] * self.x.shape[2] * _product(self.window.kernel) * _product(self.d.shape[4:])
+        return super().transient() + 2 * unfolded
+
+    def weighted_sum(self, w: Tensor) -> Tensor:
+        """Return ``Σ w_i G_i``, ``(P,)``, float64."""
+        return self.outer().weighted_sum(w)
+
+    def dot(self, v: Tensor) -> Tensor:
+        """Return ``<G_i, v>``, ``(n,)``."""
+        return self.outer().dot(v)
+
+    def square(self) -> Tensor:
+        """Return ``|G_i|²``, ``(n,)``, float64."""
+        return self.outer().square()
+
+    def gram(self, other: Form) -> Tensor:
+        """Return ``<G_i, G'_j>``, ``(n, m)``, from products of single pixels."""
+        assert isinstance(other, Patches)
+        if not self._by_pixels():
+            return self.outer().gram(other.outer())
+        K = torch.empty(self.n, other.n, dtype=self.x.dtype, device=self.x.device)
+        pixels = max(_product(self.x.shape[3:]), _product(self.d.shape[4:]))
+        step_m = max(1, min(other.n, 64))
+        step_n = max(1, min(self.n, TILE // (pixels * pixels * step_m)))
+        for i in range(0, self.n, step_n):
+            rows = take(self, slice(i, i + step_n))
+            for j in range(0, other.n, step_m):
+                K[i : i + step_n, j : j + step_m] = rows._tile(take(other, slice(j, j + step_m)))
+        return K
+
+    def _by_pixels(self) -> bool:
+        return self.window.groups == 1 and self.x.shape[1] == 1
+
+    def _tile(self, other: Patches) -> Tensor:
+        """Return the Gram of a tile of samples, all pairs of pixels at once."""
+        n, m, size_in, size_out = self.n, other.n, self.x.shape[3:], self.d.shape[4:]
+        S = matmul(_pixels(self.x[:, 0]), _pixels(other.x[:, 0]).T, self.dtype)
+        S = S.reshape(n, *size_in, m, *size_in)
+        D = matmul(_pixels(self.d[:, 0].flatten(1, 2)), _pixels(other.d[:, 0].flatten(1, 2)).T, self.dtype)
+        D = D.reshape(n, *size_out, m, *size_out)
+        A = torch.full_like(D, 1.0 if self.bias else 0.0)
+        for offsets in itertools.product(*[range(k) for k in self.window.kernel]):
+            pairs = [self.window.overlap(axis, o, size_in[axis], size_out[axis]) for axis, o in enumerate(offsets)]
+            out, inp = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+            A[(slice(None), *out, slice(None), *out)] += S[(slice(None), *inp, slice(None), *inp)]
+        return (A * D).reshape(n, _product(size_out), m, -1).sum((1, 3))
+
+    def costs(self) -> tuple[float, float, float]:
+        """Return the cost of pixel products (or of unfolded token pairs), of ``s I O``, and of writing it out."""
+        C, size_in, size_out = self.x.shape[2], _product(self.x.shape[3:]), _product(self.d.shape[4:])
+        k, s, O = _product(self.window.kernel), self.window.groups, self.d.shape[2] * self.d.shape[3]
+        T = self.x.shape[1] * size_out
+        P = float(O * (C // s) * k)
+        if self._by_pixels():
+            factors = size_in**2 * C + size_out**2 * (O + ELEMENTWISE * k)
+        else:
+            factors = T * T * (C * k + O + ELEMENTWISE * s)
+        return float(factors), P, T * P
+
+
+def _pixels(x: Tensor) -> Tensor:
+    """Return ``(N · pixels, C)`` of pictures ``(N, C, *size)``."""
+    return x.flatten(2).transpose(1, 2).reshape(-1, x.shape[1])
+
+
+def _product(sizes: tuple[int, ...] | torch.Size) -> int:
+    return int(torch.Size(sizes).numel())

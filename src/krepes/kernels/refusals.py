@@ -1,0 +1,73 @@
+"""Encoders whose tangent kernel is not defined, or not what the user thinks it is: refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from krepes import batches
+from krepes._checks import require_finite
+from krepes.batches import Batch
+from krepes.errors import UnsupportedEncoderError
+
+
+def require_supported(encoder: nn.Module) -> None:
+    """Raise if the encoder has no parameters, non-finite, complex or quantized ones, or batch statistics."""
+    parameters = dict(encoder.named_parameters())
+    for name, module in encoder.named_modules():
+        kind = type(module)
+        if "quantized" in kind.__module__:
+            raise UnsupportedEncoderError(
+                f"'{name}' is a quantized module ({kind.__name__}): its weights are integers and have no gradient. "
+                f"Pass the encoder before quantization."
+            )
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+            raise UnsupportedEncoderError(
+                f"'{name}' is a {kind.__name__} without running statistics: it looks at the whole batch even in eval "
+                f"mode, so a sample has no embedding of its own. Use track_running_stats=True or another norm."
+            )
+    if not parameters:
+        raise UnsupportedEncoderError(
+            f"{type(encoder).__name__} has no parameters, so it has no tangent kernel. Use a classic kernel instead."
+        )
+    for name, parameter in parameters.items():
+        if parameter.is_complex():
+            raise UnsupportedEncoderError(
+                f"parameter '{name}' is complex ({parameter.dtype}): the tangent kernel needs real parameters. "
+                f"Store real and imaginary parts as two real parameters."
+            )
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise UnsupportedEncoderError(f"parameter '{name}' is not initialised: run the encoder once on a batch.")
+        require_finite(parameter.detach(), f"parameter '{name}'")
+
+
+@torch.no_grad()
+def require_batch_free(embed: Callable[[Batch], Tensor], X: Batch) -> None:
+    """Raise unless the embeddings repeat, are finite, and do not depend on what else is in the batch.
+
+    Args:
+        embed: The encoder in eval mode, batch to ``(n, d)``.
+        X: A few samples.
+
+    Raises:
+        UnsupportedEncoderError: If the forward pass is random or couples the samples of a batch.
+    """
+    together, again = embed(X), embed(X)
+    require_finite(together, "the encoder's output")
+    scale = float(together.abs().max()) or 1.0
+    eps = torch.finfo(together.dtype).eps
+    random = float((together - again).abs().max()) / scale
+    if random > 100 * eps:
+        raise UnsupportedEncoderError(
+            f"two forward passes of the same samples differ by {random:.1e} relative: the encoder draws random numbers "
+            f"even in eval mode. Remove the noise or tie dropout to self.training."
+        )
+    alone = torch.cat([embed(batches.take(X, slice(i, i + 1))) for i in range(batches.count(X))])
+    coupled = float((together - alone).abs().max()) / scale
+    if coupled > 1e5 * eps:
+        raise UnsupportedEncoderError(
+            f"a sample's embedding changes by {coupled:.1e} relative when it is alone in its batch: a layer looks at "
+            f"the whole batch. Use running statistics, or a per-sample norm."
+        )

@@ -1,0 +1,178 @@
+"""The prepared side of a tangent kernel: captured once, kept in memory or on disk, contracted with many rows.
+
+A group is kept by its factors or as written-out gradients, whichever makes a row cheaper. Columns that vanish on every
+prepared sample cannot contribute and are dropped: dead units, unlit pixels, queries and keys of one-token attention.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from krepes.kernels.forms import Form, Outer, inner, take
+
+WORTH_DROPPING = 0.9
+"""Columns are dropped when no more than this share of them is kept: a gather costs a copy of the row side."""
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """What one group adds to the kernel rows of a batch: ``K`` ``(n, m)``, ``|G|²`` and ``<G, v>`` ``(n,)``."""
+
+    K: Tensor | None
+    square: Tensor | None
+    dot: Tensor | None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One group's gradients at the prepared samples.
+
+    Attributes:
+        form: The factors, or ``None`` where the gradients are written out or all zero.
+        G: The written-out gradients ``(m, P)``, or ``None``.
+        columns: For each field of the form, the columns kept, or ``None`` for all.
+    """
+
+    form: Form | None = None
+    G: Tensor | None = None
+    columns: tuple[Tensor | None, Tensor | None] = (None, None)
+
+    def contract(
+        self, form: Form, *, square: bool, v: Tensor | None, limit: int, dtype: torch.dtype | None
+    ) -> Contraction:
+        """Contract the rows of a batch with this side.
+
+        Args:
+            form: The group's gradients at ``n`` rows.
+            square: Whether ``|G|²`` is wanted.
+            v: A gradient ``(P,)`` to take the inner product with, or ``None``.
+            limit: Bytes that written-out gradients of the rows may take at a time.
+            dtype: Type to multiply in, or ``None`` for that of the gradients.
+
+        Returns:
+            The group's contribution.
+        """
+        if self.G is not None:
+            return self._explicit(form, self.G, square, v, limit, dtype)
+        K = None
+        if self.form is not None:
+            K = _select(_cast(form, dtype), self.columns).gram(self.form)
+        return Contraction(K, form.square() if square else None, form.dot(v) if v is not None else None)
+
+    def _explicit(
+        self, form: Form, G: Tensor, square: bool, v: Tensor | None, limit: int, dtype: torch.dtype | None
+    ) -> Contraction:
+        """Write the rows' gradients out once, a few rows at a time, for all three results."""
+        step = max(1, limit // (form.transient() * G.element_size()))
+        parts = []
+        for start in range(0, form.n, step):
+            rows = take(form, slice(start, start + step)).explicit()
+            parts.append(
+                Contraction(
+                    inner(rows, G, dtype=dtype),
+                    rows.double().square().sum(1) if square else None,
+                    inner(rows, v.to(rows.dtype).unsqueeze(0)).squeeze(1) if v is not None else None,
+                )
+            )
+        return Contraction(
+            torch.cat([part.K for part in parts if part.K is not None]),
+            torch.cat([part.square for part in parts if part.square is not None]) if square else None,
+            torch.cat([part.dot for part in parts if part.dot is not None]) if v is not None else None,
+        )
+
+
+class Prepared:
+    """The prepared samples of a tangent kernel.
+
+    Args:
+        m: Number of samples that will be added.
+        budget: Bytes the sides may take in memory; beyond it they go to a temporary folder on disk.
+        dtype: Type the contraction multiplies in, or ``None``.
+    """
+
+    def __init__(self, m: int, budget: int, dtype: torch.dtype | None) -> None:
+        self.m, self.budget, self.dtype = m, budget, dtype
+        self.sides: list[Side] = []
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def spilled(self) -> bool:
+        """Whether the sides are on disk."""
+        return self.folder is not None
+
+    def add(self, forms: list[Form], rows: slice) -> None:
+        """Put the gradients of the samples ``rows`` in their places; the first call decides routes and storage."""
+        if not self.sides:
+            self._allocate(forms)
+        for form, side in zip(forms, self.sides, strict=True):
+            if side.G is not None:
+                side.G[rows] = form.explicit()
+            elif side.form is not None:
+                for name in form.fields:
+                    getattr(side.form, name)[rows] = getattr(form, name)
+
+    def finish(self) -> None:
+        """Drop what vanishes on every sample."""
+        if not self.spilled:
+            self.sides = [_compact(side, self.dtype) for side in self.sides]
+
+    def _allocate(self, forms: list[Form]) -> None:
+        routes = [form.route(self.m) for form in forms]
+        size = sum(_bytes(form, route) for form, route in zip(forms, routes, strict=True)) * self.m
+        if size > self.budget:
+            self.folder = tempfile.TemporaryDirectory(prefix="krepes-")
+        for i, (form, route) in enumerate(zip(forms, routes, strict=True)):
+            if route == "explicit":
+                P = take(form, slice(0, 1)).explicit().shape[1]
+                like = getattr(form, form.fields[-1])
+                self.sides.append(Side(G=self._empty((self.m, P), like, f"{i}-G")))
+            else:
+                fields = {name: getattr(form, name) for name in form.fields}
+                empty = {k: self._empty((self.m, *x.shape[1:]), x, f"{i}-{k}") for k, x in fields.items()}
+                self.sides.append(Side(form=replace(form, **empty)))  # type: ignore[type-var]
+
+    def _empty(self, shape: tuple[int, ...], like: Tensor, name: str) -> Tensor:
+        if self.folder is None:
+            return torch.empty(shape, dtype=like.dtype, device=like.device)
+        size = int(torch.Size(shape).numel())
+        path = str(Path(self.folder.name) / name)
+        return torch.from_file(path, shared=True, size=size, dtype=like.dtype).reshape(shape)
+
+
+def _bytes(form: Form, route: str) -> int:
+    """Return the bytes one prepared sample of a group takes."""
+    if route == "explicit":
+        return int(form.costs()[1]) * int(getattr(form, form.fields[-1]).element_size())
+    return sum(getattr(form, name)[0].numel() * getattr(form, name).element_size() for name in form.fields)
+
+
+def _compact(side: Side, dtype: torch.dtype | None) -> Side:
+    """Return the side without the columns of an outer product that are zero at every sample."""
+    if not isinstance(side.form, Outer):
+        return side
+    columns = (_kept(side.form.a), _kept(side.form.d))
+    if columns[1] is not None and not len(columns[1]):
+        return Side()
+    return Side(form=_cast(_select(side.form, columns), dtype), columns=columns)
+
+
+def _kept(x: Tensor) -> Tensor | None:
+    """Return the last-axis columns of ``(m, T, s, I)`` that are not all zero, or ``None`` where most are kept."""
+    kept = (x != 0).flatten(0, 2).any(0).nonzero().squeeze(1)
+    return kept if len(kept) <= WORTH_DROPPING * x.shape[-1] else None
+
+
+def _select(form: Form, columns: tuple[Tensor | None, Tensor | None]) -> Form:
+    if not isinstance(form, Outer) or columns == (None, None):
+        return form
+    a, d = (x if keep is None else x.index_select(3, keep) for x, keep in zip((form.a, form.d), columns, strict=True))
+    return replace(form, a=a, d=d)
+
+
+def _cast(form: Form, dtype: torch.dtype | None) -> Form:
+    return form if dtype is None or not hasattr(form, "dtype") else replace(form, dtype=dtype)  # type: ignore[type-var]

@@ -1,0 +1,255 @@
+r"""The tangent features of an encoder: which rule serves which parameter, proven on the first samples.
+
+With ``r`` random scalar heads ``f_j(x) = w_j·encoder(x) + b_j`` the feature of a sample is the gradient of all heads,
+
+    φ(x) = r^{-1/2} [∇_θ f_1(x), …, ∇_θ f_r(x)],      k(x, x') = <φ(x), φ(x')>,
+
+in every tracked parameter and in the head itself. On the first batch the rules' gradients, summed with random weights
+over three samples, are compared with autograd's, parameter by parameter: a rule that does not fit (an unusual batch
+layout, a parameter also used elsewhere) is replaced by per-sample gradients there, and nothing is left out.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from krepes import batches
+from krepes.batches import Batch
+from krepes.errors import NotFittedError, UnsupportedEncoderError
+from krepes.kernels.capture import Call, apply, capture, evaluation
+from krepes.kernels.forms import Form, Vector
+from krepes.kernels.groups import Group, gradient_form, group_parameters
+from krepes.kernels.layers import Layout
+from krepes.kernels.per_sample import PerSample
+from krepes.kernels.refusals import require_batch_free, require_supported
+
+PROBE = 3
+"""Samples of the first check: few, and a number that token counts seldom equal."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """One parameter of the encoder (or the head) and what served it."""
+
+    parameter: str
+    size: int
+    rule: str
+
+
+class Tangent:
+    """The tangent features of an encoder, as gradient forms.
+
+    Args:
+        encoder: Any module returning embeddings ``(n, d, ...)``. It is put in eval mode for each call and restored.
+        heads: Number ``r`` of random scalar heads.
+        seed: Seed of the heads.
+        parameters: ``"*"`` for all, ``"last"`` for the last layer, or glob patterns of parameter names.
+        include_frozen: Whether parameters with ``requires_grad=False`` count. A frozen encoder has only such.
+        output: Picks the embedding out of what the encoder returns, for encoders that return a tuple or a dict.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        heads: int = 1,
+        seed: int = 0,
+        parameters: str | Sequence[str] = "*",
+        include_frozen: bool = True,
+        output: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        require_supported(encoder)
+        self.encoder, self.heads, self.seed, self.output = encoder, heads, seed, output
+        self.parameters = [parameters] if isinstance(parameters, str) else list(parameters)
+        self.include_frozen = include_frozen
+        every = dict(encoder.named_parameters())
+        self.tracked = _choose(every, self.parameters, include_frozen)
+        first = next(iter(every.values()))
+        self.dtype, self.device = first.dtype, first.device
+        self.groups: list[Group] | None = None
+
+    def forms(self, X: Batch) -> list[Form]:
+        """Return one form a group for ``n`` samples: the layers', the loose parameters' if any, the head's."""
+        self.probe(X)
+        X = self.cast(X)
+        batches.require_usable(X, "the input of the encoder")
+        with evaluation(self.encoder):
+            Z, calls, _ = capture(self.encoder, X, self._names(), self.cotangents, self.output)
+            self._require_same_calls(calls)
+            assert self.groups is not None
+            n = batches.count(X)
+            forms = [gradient_form(group, calls, self.layouts, n, self.heads) for group in self.groups]
+            if self.per_sample is not None:
+                forms.append(Vector(self.per_sample(X, self.cotangents).detach()))
+        forms.append(Vector(torch.nn.functional.pad(Z, (0, 1), value=1.0)))
+        return forms
+
+    def cast(self, X: Batch) -> Batch:
+        """Return the batch on the encoder's device, floating-point parts in the encoder's type."""
+
+        def to(leaf: Tensor) -> Tensor:
+            return leaf.detach().to(self.device, self.dtype if leaf.is_floating_point() else None)
+
+        return batches.map_tensors(to, batches.take(X, slice(None)))
+
+    def coverage(self) -> list[Coverage]:
+        """Return each parameter of the encoder with the rule that served it, and the head.
+
+        Returns:
+            One entry a parameter, in the encoder's order, then the head's weight and bias.
+
+        Raises:
+            NotFittedError: Before any sample was seen.
+        """
+        if self.groups is None:
+            raise NotFittedError("the rules are chosen on the first samples: call the kernel on some data first.")
+        served = {name: group.rule for group in self.groups for name in (group.weight, group.bias) if name}
+        if self.per_sample is not None:
+            how = "per-sample gradients" + ("" if self.per_sample.vectorised else ", one sample at a time")
+            served |= dict.fromkeys(self.per_sample.names, how)
+        rows = []
+        for name, parameter in self.encoder.named_parameters():
+            rule = served.get(name, "unused: the output does not depend on it" if name in self.tracked else "left out")
+            rows.append(Coverage(name, parameter.numel(), rule))
+        d = self.cotangents.shape[1]
+        return [*rows, Coverage("head.weight", self.heads * d, "head"), Coverage("head.bias", self.heads, "head")]
+
+    def describe(self) -> dict[str, Any]:
+        """Return settings and a fingerprint of the weights, as plain JSON values."""
+        digest = hashlib.sha256()
+        for name, value in self.encoder.state_dict().items():
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return {
+            "encoder": type(self.encoder).__name__,
+            "weights_sha256": digest.hexdigest(),
+            "heads": self.heads,
+            "head_seed": self.seed,
+            "head_init": "uniform(-1/sqrt(d), 1/sqrt(d))",
+            "parameters": self.parameters,
+            "include_frozen": self.include_frozen,
+            "parameter_count": sum(p.numel() for p in self.tracked.values()),
+        }
+
+    def _names(self) -> dict[int, str]:
+        return {id(parameter): name for name, parameter in self.tracked.items()}
+
+    def probe(self, X: Batch) -> None:
+        """Choose the rules on the first three samples of ``X``; nothing happens if that was done before."""
+        if self.groups is None:
+            first = self.cast(_three(X))
+            batches.require_usable(first, "the input of the encoder")
+            with evaluation(self.encoder):
+                self._choose_rules(first)
+
+    def _choose_rules(self, X: Batch) -> None:
+        """Choose the groups and each call's layout on three samples, against autograd."""
+        require_batch_free(lambda batch: apply(self.encoder, batch, self.output), X)
+        d = apply(self.encoder, batches.take(X, slice(0, 1)), self.output).shape[1]
+        draw = torch.Generator().manual_seed(self.seed)
+        w = (2 * torch.rand(self.heads, d, generator=draw, dtype=torch.float64) - 1) / d**0.5
+        self.cotangents = (w / self.heads**0.5).to(self.device, self.dtype)
+        c = torch.rand(PROBE, generator=draw, dtype=torch.float64).to(self.device, self.dtype) + 0.5
+        _, calls, loose = capture(self.encoder, X, self._names(), self.cotangents[:1], self.output)
+        expected = self._autograd(X, c)
+        options = [call.site.rule.layouts(call.site, PROBE) for call in calls]
+        choice = [0] * len(calls)
+        while True:
+            for i, call in enumerate(calls):
+                if choice[i] >= len(options[i]):
+                    loose |= {name for name in (call.weight, call.bias) if name}
+            groups = group_parameters(calls, loose)
+            self.layouts = [
+                option[min(k, len(option) - 1)] if option else Layout(0, "whole")
+                for option, k in zip(options, choice, strict=True)
+            ]
+            wrong = [group for group in groups if not self._agrees(group, calls, c, expected)]
+            if not wrong:
+                break
+            for i in {i for group in wrong for i in group.calls}:
+                choice[i] += 1
+        served = {name for group in groups for name in (group.weight, group.bias) if name}
+        loose |= {name for name, g in expected.items() if name not in served and g is not None and bool(g.any())}
+        self.groups = groups
+        self.signature = [(call.weight, call.bias) for call in calls]
+        in_order = [name for name in self.tracked if name in loose]
+        self.per_sample = PerSample(self.encoder, in_order, self.output) if in_order else None
+        size = sum(call.site.x.numel() + 2 * call.shape.numel() for call in calls) / PROBE
+        self.bytes_per_sample = 2 * size * self.cotangents.element_size() * (1 + self.heads) / 2
+
+    def _autograd(self, X: Batch, c: Tensor) -> dict[str, Tensor | None]:
+        """Return the gradient of ``Σ c_i f_1(x_i)`` in each tracked parameter, by plain autograd."""
+        leaves = {name: value.detach().requires_grad_() for name, value in self.tracked.items()}
+        run: Callable[..., Any] = lambda *args, **kwargs: functional_call(self.encoder, leaves, args, kwargs)  # noqa: E731
+        out = (apply(run, X, self.output) @ self.cotangents[0]) @ c
+        if not out.requires_grad:
+            return dict.fromkeys(leaves)
+        return dict(zip(leaves, torch.autograd.grad(out, list(leaves.values()), allow_unused=True), strict=True))
+
+    def _agrees(self, group: Group, calls: list[Call], c: Tensor, expected: dict[str, Tensor | None]) -> bool:
+        """Return whether the group's gradients, summed with weights ``c``, are autograd's."""
+        rule = calls[group.calls[0]].site.rule
+        names = [name for name in (group.weight, group.bias) if name]
+        shapes = [self.tracked[name].shape if name else None for name in (group.weight, group.bias)]
+        flat = gradient_form(group, calls, self.layouts, PROBE, 1).weighted_sum(c)
+        scale = max(float(g.abs().max()) for g in expected.values() if g is not None)
+        tolerance = 1e-3 if self.dtype != torch.float64 else 1e-9
+        for name, part in zip(names, rule.split(flat, *shapes), strict=True):
+            reference = expected[name]
+            reference = torch.zeros_like(self.tracked[name]) if reference is None else reference
+            gap = float((part - reference).abs().max())
+            if gap > tolerance * (float(reference.abs().max()) + 1e-3 * scale):
+                return False
+        return True
+
+    def _require_same_calls(self, calls: list[Call]) -> None:
+        found = [(call.weight, call.bias) for call in calls]
+        if found != self.signature:
+            raise UnsupportedEncoderError(
+                f"the encoder made {len(found)} layer calls on this batch and {len(self.signature)} on the first one, "
+                f"or in another order: its forward pass depends on the data. A tangent kernel needs one fixed network."
+            )
+
+
+def _choose(every: dict[str, nn.Parameter], patterns: list[str], include_frozen: bool) -> dict[str, nn.Parameter]:
+    """Return the parameters that the patterns name, in the encoder's order."""
+    if patterns == ["last"]:
+        module = list(every)[-1].rpartition(".")[0]
+        patterns = [f"{module}.*" if module else list(every)[-1]]
+    chosen = {
+        name: parameter
+        for name, parameter in every.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        and (include_frozen or parameter.requires_grad)
+    }
+    if not chosen:
+        raise UnsupportedEncoderError(
+            f"no parameter is left: patterns {patterns} and include_frozen={include_frozen} match none of the "
+            f"{len(every)} parameters ({', '.join(list(every)[:3])}, ...). Widen the patterns, or include frozen ones."
+        )
+    return chosen
+
+
+def _three(X: Batch) -> Batch:
+    """Return three samples; where there are fewer, repeats with slightly scaled values, so that no two are alike."""
+    n = batches.count(X)
+    rows = torch.arange(PROBE) % n
+    X = batches.take(X, rows)
+    if n >= PROBE:
+        return X
+    scale = torch.linspace(1.0, 1.1, PROBE)
+
+    def vary(leaf: Tensor) -> Tensor:
+        if not leaf.is_floating_point():
+            return leaf
+        return leaf * scale.to(leaf.device, leaf.dtype).reshape(-1, *[1] * (leaf.ndim - 1))
+
+    return batches.map_tensors(vary, X)
