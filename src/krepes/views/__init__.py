@@ -1,0 +1,31 @@
+"""Replayable streams of augmented views, and the augmentations of tables and images that make them."""
+
+from krepes.views.base import Augmentation, Compose, Identity, OnFields, PerView
+from krepes.views.colour import ColourJitter, Grey, Solarize
+from krepes.views.crop import HorizontalFlip, RandomResizedCrop
+from krepes.views.images import GaussianBlur, Normalise, asymmetric_cifar, symmetric_cifar
+from krepes.views.noise import Noise
+from krepes.views.stream import ViewStream
+from krepes.views.tabular import FeatureDrop, GaussianNoise, Scarf
+
+__all__ = [
+    "Augmentation",
+    "ColourJitter",
+    "Compose",
+    "FeatureDrop",
+    "GaussianBlur",
+    "GaussianNoise",
+    "Grey",
+    "HorizontalFlip",
+    "Identity",
+    "Noise",
+    "Normalise",
+    "OnFields",
+    "PerView",
+    "RandomResizedCrop",
+    "Scarf",
+    "Solarize",
+    "ViewStream",
+    "asymmetric_cifar",
+    "symmetric_cifar",
+]

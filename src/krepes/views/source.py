@@ -1,0 +1,160 @@
+"""Where samples come from: arrays in memory or mapped from disk, a map-style Dataset, a DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+from krepes import batches
+from krepes.batches import Batch
+from krepes.errors import InvalidInputError
+
+
+class Source(Protocol):
+    """Samples that can be had by index."""
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+
+    def take(self, indices: Tensor) -> Batch:
+        """Return the samples ``indices`` ``(b,)`` as tensors ``(b, ...)``, without labels."""
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Samples along the first axis of arrays or tensors, nested in dicts, tuples or lists."""
+
+    X: Batch
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return batches.count(self.X)
+
+    def take(self, indices: Tensor) -> Batch:
+        """Return the samples ``indices``: only they are read from a mapped file."""
+        return batches.take(self.X, indices)
+
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """Items of a map-style Dataset; of an item ``(sample, label, ...)`` only the sample is kept.
+
+    Attributes:
+        dataset: Has ``__getitem__`` and ``__len__``.
+        collate: Joins whole items to a batch, labels and all, as the DataLoader's does; by default samples are stacked.
+    """
+
+    dataset: Any
+    collate: Callable[[list[Any]], Any] | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return len(self.dataset)
+
+    def take(self, indices: Tensor) -> Batch:
+        """Return the samples ``indices``, joined to a batch."""
+        wanted = indices.tolist()
+        many = getattr(self.dataset, "__getitems__", None)
+        items = many(wanted) if many is not None else [self.dataset[i] for i in wanted]
+        samples = [_first(item) for item in items]
+        try:
+            return default_collate(samples) if self.collate is None else _first(self.collate(items))
+        except (TypeError, RuntimeError, KeyError) as error:
+            found = sorted({str(tuple(s.shape)) if hasattr(s, "shape") else type(s).__name__ for s in samples})
+            raise InvalidInputError(
+                f"samples {wanted[0]} to {wanted[-1]} of the data set do not stack into one batch: found "
+                f"{', '.join(found[:5])} ({error}). Every sample must be a tensor, an array, or a dict of them, "
+                f"all of one shape: resize, pad or convert in the data set's transform."
+            ) from error
+
+
+def _first(item: Any) -> Any:
+    """Return the sample of ``(sample, label, ...)``."""
+    return item[0] if isinstance(item, (tuple, list)) else item
+
+
+def as_source(data: Any) -> tuple[Source, int | None]:
+    """Return the samples of ``data`` by index.
+
+    Args:
+        data: A tensor, an array (mapped or not), a dict, tuple or list of them, a map-style Dataset, or a DataLoader.
+
+    Returns:
+        The source, and the batch size if ``data`` is a DataLoader.
+
+    Raises:
+        InvalidInputError: If samples cannot be had by index, or the DataLoader draws only a part of its Dataset.
+    """
+    if isinstance(data, DataLoader):
+        return _of_loader(data)
+    if isinstance(data, IterableDataset):
+        raise InvalidInputError(
+            f"{type(data).__name__} is an IterableDataset: its samples have no index, so their views cannot be "
+            f"replayed. Pass a map-style Dataset (with __getitem__ and __len__) or an array."
+        )
+    if isinstance(data, TensorDataset):
+        return ArraySource(data.tensors[0]), None
+    if isinstance(data, (Tensor, np.ndarray, dict, tuple, list)):
+        _require_numbers(data)
+        return ArraySource(data), None
+    if hasattr(data, "__getitem__") and isinstance(data, Sized) and isinstance(data, Dataset):
+        return DatasetSource(data), None
+    raise InvalidInputError(
+        f"{type(data).__name__} is no source of samples. Pass a tensor or array (n, ...), a dict or tuple of them, "
+        f"a map-style torch Dataset with a length, or a DataLoader."
+    )
+
+
+def _of_loader(loader: DataLoader[Any]) -> tuple[Source, int | None]:
+    source, _ = as_source(loader.dataset)
+    if loader.batch_size is None or not isinstance(loader.sampler, (SequentialSampler, RandomSampler)):
+        name = type(loader.sampler).__name__ if loader.batch_size else type(loader.batch_sampler).__name__
+        raise InvalidInputError(
+            f"the DataLoader draws by {name}, which may leave out or repeat samples, while a stream gives every sample "
+            f"of the data set once. Pass torch.utils.data.Subset(dataset, indices) instead."
+        )
+    if loader.collate_fn is not default_collate and isinstance(source, DatasetSource):
+        source = DatasetSource(source.dataset, loader.collate_fn)
+    return source, loader.batch_size
+
+
+def _require_numbers(data: Batch) -> None:
+    """Refuse object arrays (ragged rows, mixed types) before they fail deep inside torch."""
+    for leaf in pytree.tree_leaves(data):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "fiub":
+            raise InvalidInputError(
+                f"an array has dtype {leaf.dtype}: ragged rows, or no numbers. Encode or pad them to one shape first."
+            )
+        if not isinstance(leaf, (Tensor, np.ndarray)):
+            raise InvalidInputError(
+                f"the source holds a {type(leaf).__name__}, but only tensors and arrays (n, ...) can be indexed by "
+                f"sample. Convert it with torch.as_tensor, or leave it out."
+            )
+
+
+def sample_shapes(X: Batch) -> Any:
+    """Return shape and type of one sample, in the nesting of ``X``, as plain JSON values."""
+    return pytree.tree_map(lambda leaf: {"shape": list(leaf.shape[1:]), "dtype": str(leaf.dtype)}, X)
+
+
+def evenly_spaced(n: int, size: int) -> Tensor:
+    """Return at most ``size`` indices spread over ``range(n)``, first and last among them."""
+    return torch.linspace(0, n - 1, min(n, size), dtype=torch.float64).round().long()
