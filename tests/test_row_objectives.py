@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from krepes.errors import InvalidInputError
 from krepes.objectives.byol import BYOL
 from krepes.objectives.simclr import SimCLR
-from krepes.objectives.streaming import MemoryRows, batch_generator, kronecker_preconditioner
+from krepes.objectives.streaming import MemoryRows, batch_generator
 from krepes.objectives.triplets import SpectralTriplets
 from oracles import rows as oracle
 
@@ -187,14 +187,6 @@ def test_drawn_negatives_are_a_cycle_through_the_batch_and_equal_explicit_ones(g
     assert_close(drawn.gradient, given.gradient, **GRADIENT)
     assert_close(drawn.H.to_dense(), given.H.to_dense(), **CURVATURE)
     assert_close(drawn.H.diagonal, given.H.diagonal, **CURVATURE)
-
-
-def test_kronecker_preconditioner_inverts_its_matrix(generator):
-    A, B = torch.randn(4, 6, generator=generator).double(), torch.randn(3, 5, generator=generator).double()
-    M, S = A @ A.T, B @ B.T
-    r = torch.randn(4, 3, dtype=torch.float64, generator=generator)
-    x = kronecker_preconditioner(M, S)(0.7)(r)
-    assert_close(M @ x @ S + 0.7 * x, r, **CURVATURE)
 
 
 def test_draws_depend_on_seed_and_batch_only():

@@ -9,7 +9,7 @@ compares the samples of a batch, as SimCLR does, is defined by it, and ``batch``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 from krepes._checks import require_finite
 from krepes.errors import InvalidInputError
 from krepes.linalg import LinearOperator
+from krepes.objectives._inverses import kronecker
 from krepes.objectives.base import Linearisation, Product, RowObjective, RowSource
 
 CACHE_BYTES = 1 << 30
@@ -90,7 +91,7 @@ class StreamedObjective(RowObjective):
             value=float(sums["value"]),
             gradient=sums["gradient"],
             H=LinearOperator(self._product(data, theta, kept), tuple(theta.shape), sums.get("diagonal")),
-            preconditioner=kronecker_preconditioner(sums["M"], sums["S"]) if "M" in sums else None,
+            preconditioner=kronecker(sums["M"], sums["S"]) if "M" in sums else None,
         )
 
     def _product(self, data: RowSource, theta: Tensor, kept: list[tuple[BatchLoss, Tensor]]) -> Product:
@@ -162,19 +163,3 @@ def batch_generator(seed: int, index: int, device: torch.device) -> torch.Genera
     """Return a generator that depends on the seed and the batch alone, so that every pass draws the same numbers."""
     state = np.random.SeedSequence([seed, index]).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(state >> np.uint64(1)))
-
-
-def kronecker_preconditioner(M: Tensor, S: Tensor) -> Callable[[float], Product]:
-    """Return ``damping -> (r -> (M ⊗ S + damping)⁻¹ r)`` by one eigendecomposition each, whatever the damping.
-
-    Args:
-        M: Symmetric PSD, ``(q + 1, q + 1)``.
-        S: Symmetric PSD, ``(h, h)``.
-
-    Returns:
-        The family of inverses, each a map on ``(q + 1, h)``.
-    """
-    mu, E = torch.linalg.eigh(M)
-    sigma, F = torch.linalg.eigh(S)
-    eigenvalues = torch.outer(mu.clamp_min(0), sigma.clamp_min(0))
-    return lambda damping: lambda r: E @ ((E.T @ r @ F) / (eigenvalues + damping)) @ F.T

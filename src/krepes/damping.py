@@ -1,0 +1,194 @@
+r"""One expansion, many dampings: the linear solve at each, the loss after its step, and the search for the lowest.
+
+    (H + λ I) Δ = -g,      λ = damping · mean(diag H),      gain = (L(Θ + Δ) - L(Θ)) / (gᵀΔ + ½ ΔᵀHΔ)
+
+The usable damping differs by more than five orders of magnitude between losses, so it is searched on a geometric grid
+by the loss itself, which moments make cheap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Generic
+
+import torch
+from torch import Tensor
+
+from krepes.cg import LinearSolution, conjugate_gradient
+from krepes.errors import InvalidInputError, NonConvexOuterError
+from krepes.objectives.base import Data, Linearisation, Objective
+from krepes.solution import Trial
+
+GRID = tuple(10.0**power for power in range(4, -7, -1))
+"""Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""
+PATIENCE = 3
+"""Iterative solves get dearer as the damping falls: the search ends after so many values without a lower loss."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The step of one damping: its solve, ``λ``, the loss after it and the gain ratio."""
+
+    damping: float
+    damping_absolute: float
+    solution: LinearSolution
+    loss: float
+    gain: float
+
+    @property
+    def trial(self) -> Trial:
+        """The record of this attempt without its tensors."""
+        return Trial(self.damping, self.loss, self.gain, self.solution.iterations, self.solution.converged)
+
+
+@dataclass(frozen=True)
+class Expansion(Generic[Data]):
+    """An objective linearised at ``theta`` ``(q + 1, h)``; ``unit`` is the mean diagonal of its ``H``."""
+
+    objective: Objective[Data]
+    data: Data
+    theta: Tensor
+    linearisation: Linearisation
+    unit: float
+    max_iterations: int
+
+    def attempt(self, damping: float, *, tol: float, near: Attempt | None = None) -> Attempt:
+        """Return the step at a relative ``damping``, its solve started from the one ``near`` it."""
+        lin, absolute = self.linearisation, damping * self.unit
+        x0 = None if near is None else _rescaled(near, lin.gradient, absolute)
+        solution = solve_linear(lin, -lin.gradient, absolute, x0=x0, tol=tol, max_iterations=self.max_iterations)
+        loss = float(self.objective.value(self.data, self.theta + solution.x).detach())
+        loss = loss if math.isfinite(loss) else math.inf
+        predicted = float((lin.gradient * solution.x).sum()) + 0.5 * _curvature(solution, lin.gradient, absolute)
+        gain = (loss - lin.value) / predicted if predicted else math.nan
+        return Attempt(damping, absolute, solution, loss, gain)
+
+    def search(self, *, tol: float) -> tuple[Attempt, tuple[Trial, ...]]:
+        """Return the attempt of lowest loss on the grid and its refinement, and the record of all.
+
+        Direct solves are cheap: they see the whole grid and are refined to a quarter decade. Iterative ones stop going
+        down once the loss has stopped falling, and are refined to half a decade.
+        """
+        direct = self.linearisation.solve is not None
+        tried: list[Attempt] = []
+        for damping in GRID:
+            tried.append(self.attempt(damping, tol=tol, near=tried[-1] if tried else None))
+            if not direct and len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
+                break
+        for decades in (0.5, 0.25) if direct else (0.5,):
+            best = _lowest(tried)
+            tried += [self.attempt(best.damping * 10**d, tol=tol, near=best) for d in (decades, -decades)]
+        return _lowest(tried), tuple(attempt.trial for attempt in tried)
+
+
+def expand(objective: Objective[Data], data: Data, theta: Tensor, *, max_iterations: int) -> Expansion[Data]:
+    """Linearise ``objective`` at ``theta``.
+
+    Args:
+        objective: The loss, with its targets bound.
+        data: Moments or rows.
+        theta: Point of expansion, ``(q + 1, h)``.
+        max_iterations: Of one linear solve.
+
+    Returns:
+        The expansion.
+
+    Raises:
+        InvalidInputError: If the loss is not finite there, or has no curvature to measure damping by.
+    """
+    linearisation = objective.linearise(data, theta)
+    if not math.isfinite(linearisation.value):
+        raise InvalidInputError(
+            f"the loss {objective.name!r} is {linearisation.value} at the point of expansion. It must be finite: check "
+            f"the kernel rows for NaN or overflow."
+        )
+    unit = mean_diagonal(linearisation)
+    if unit == 0:
+        raise InvalidInputError(
+            f"the curvature of {objective.name!r} is zero at the point of expansion: damping has no unit. "
+            f"Start from coefficients that are not all zero."
+        )
+    return Expansion(objective, data, theta, linearisation, unit, max_iterations)
+
+
+def mean_diagonal(linearisation: Linearisation, *, probes: int = 4, seed: int = 0) -> float:
+    """Return ``mean(diag H)``: exact where the diagonal is known, else the mean of ``ξᵀHξ / size`` over random signs.
+
+    Args:
+        linearisation: Of an objective.
+        probes: Random sign vectors ``ξ``.
+        seed: Of the signs.
+
+    Returns:
+        The unit of relative damping.
+
+    Raises:
+        NonConvexOuterError: If it is negative, which no positive semi-definite operator's is.
+    """
+    H, g = linearisation.H, linearisation.gradient
+    if H.diagonal is not None:
+        return float(H.diagonal.mean())
+    generator = torch.Generator().manual_seed(seed)
+    signs = 2 * torch.randint(0, 2, (probes, *H.shape), generator=generator).to(g) - 1
+    mean = sum(float((xi * (H @ xi)).mean()) for xi in signs) / probes
+    if mean < 0:
+        raise NonConvexOuterError(
+            f"the mean curvature of the loss is {mean:.2e}, negative. The outer part of a loss must be convex: put "
+            f"more of it into `inner`, until `outer` is convex in inner(Z)."
+        )
+    return mean
+
+
+def solve_linear(
+    linearisation: Linearisation,
+    b: Tensor,
+    damping: float,
+    *,
+    x0: Tensor | None = None,
+    tol: float = 1e-8,
+    max_iterations: int = 1000,
+) -> LinearSolution:
+    """Solve ``(H + damping·I) x = b``: directly where the objective knows how, else by conjugate gradients.
+
+    Args:
+        linearisation: Of an objective.
+        b: Right-hand side, ``(q + 1, h)``.
+        damping: Absolute.
+        x0: Start of the iteration; a direct solve has no use for it.
+        tol: On the recomputed residual, relative to ``|b|``.
+        max_iterations: Of conjugate gradients.
+
+    Returns:
+        The solution, converged or not.
+    """
+    if linearisation.solve is None:
+        P = None if linearisation.preconditioner is None else linearisation.preconditioner(damping)
+        return conjugate_gradient(
+            linearisation.H, b, damping, preconditioner=P, x0=x0, tol=tol, max_iterations=max_iterations
+        )
+    x, r, scale = torch.zeros_like(b), b, max(float(b.norm()), torch.finfo(b.dtype).tiny)
+    history: list[float] = []
+    # A factorisation at a small damping loses digits; two rounds of refinement win them back.
+    while len(history) < 3 and (not history or history[-1] > tol):
+        x = x + linearisation.solve(r, damping)
+        r = b - (linearisation.H @ x + damping * x)
+        history.append(float(r.norm()) / scale)
+    return LinearSolution(x, r, history[-1], len(history), history[-1] <= tol, tuple(history))
+
+
+def _curvature(solution: LinearSolution, gradient: Tensor, damping: float) -> float:
+    """Return ``ΔᵀHΔ`` without a product: the remainder already holds ``HΔ = -g - remainder - λΔ``."""
+    Hx = -gradient - solution.remainder - damping * solution.x
+    return float((solution.x * Hx).sum())
+
+
+def _rescaled(near: Attempt, gradient: Tensor, damping: float) -> Tensor:
+    """Return the multiple of a neighbour's step that minimises the quadratic model at this ``damping``."""
+    x = near.solution.x
+    quadratic = _curvature(near.solution, gradient, near.damping_absolute) + damping * float(x.square().sum())
+    return x * (-float((gradient * x).sum()) / quadratic) if quadratic > 0 else x
+
+
+def _lowest(tried: list[Attempt]) -> Attempt:
+    return min(tried, key=lambda attempt: attempt.loss)

@@ -1,0 +1,131 @@
+"""The records a solve leaves behind: each damping tried, each step, and the whole story as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One damping of the search.
+
+    Attributes:
+        damping: Relative to the mean diagonal of ``H``.
+        loss: After the full step.
+        gain: Actual change of the loss over the change that the quadratic model predicted.
+        iterations: Of its linear solve.
+        converged: Whether that reached the tolerance.
+    """
+
+    damping: float
+    loss: float
+    gain: float
+    iterations: int
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One Gauss-Newton step.
+
+    Attributes:
+        damping: Relative to the mean diagonal of ``H``.
+        damping_absolute: The ``λ`` of the linear system.
+        loss_before: At the point of expansion.
+        loss_after: After the full step, taken or not.
+        gain: Actual change of the loss over the change that the quadratic model predicted.
+        accepted: Whether the step was taken.
+        converged: Whether the recomputed residual reached the tolerance.
+        residual: Recomputed, relative.
+        iterations: Of its linear solve.
+        history: Relative residual by iteration.
+        grid: The dampings that were tried, in order.
+    """
+
+    damping: float
+    damping_absolute: float
+    loss_before: float
+    loss_after: float
+    gain: float
+    accepted: bool
+    converged: bool
+    residual: float
+    iterations: int
+    history: tuple[float, ...] = ()
+    grid: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where a solve went, and how.
+
+    Attributes:
+        theta0: The start, ``(q + 1, h)``.
+        theta: The end, ``(q + 1, h)``; equal to ``theta0`` if no step was taken.
+        steps: Every step tried; the last may have been rejected because the loss did not fall.
+        tol: Tolerance on the relative residual of a linear solve.
+    """
+
+    theta0: Tensor = field(repr=False)
+    theta: Tensor = field(repr=False)
+    steps: tuple[Step, ...]
+    tol: float
+
+    @property
+    def accepted(self) -> tuple[Step, ...]:
+        """The steps that were taken."""
+        return tuple(step for step in self.steps if step.accepted)
+
+    @property
+    def converged(self) -> bool:
+        """Whether a step was taken and every step taken solved its linear system to ``tol``."""
+        return bool(self.accepted) and all(step.converged for step in self.accepted)
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of all linear solves, the searches for damping included."""
+        return sum(sum(trial.iterations for trial in step.grid) or step.iterations for step in self.steps)
+
+    @property
+    def residual(self) -> float:
+        """The largest recomputed relative residual of the steps taken, or of the one rejected if none was."""
+        return max(step.residual for step in self.accepted or self.steps)
+
+    @property
+    def damping(self) -> float:
+        """Relative damping of the last step taken."""
+        return self._last.damping
+
+    @property
+    def damping_absolute(self) -> float:
+        """Absolute damping of the last step taken."""
+        return self._last.damping_absolute
+
+    @property
+    def gain(self) -> float:
+        """Gain ratio of the last step taken; below 0.25 the quadratic model misjudged it."""
+        return self._last.gain
+
+    @property
+    def loss_before(self) -> float:
+        """The loss at ``theta0``."""
+        return self.steps[0].loss_before
+
+    @property
+    def loss_after(self) -> float:
+        """The loss at ``theta``."""
+        return self.accepted[-1].loss_after if self.accepted else self.loss_before
+
+    @property
+    def _last(self) -> Step:
+        return (self.accepted or self.steps)[-1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the coefficients, as plain JSON values."""
+        names = "converged iterations residual damping damping_absolute gain loss_before loss_after tol".split()
+        story = {name: getattr(self, name) for name in names}
+        return story | {"steps": [dataclasses.asdict(step) for step in self.steps]}

@@ -1,0 +1,349 @@
+"""Conjugate gradients against scipy and dense inverses; the damping search and the steps against brute force."""
+
+import json
+import warnings
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.linalg import cg as scipy_cg
+from torch.testing import assert_close
+
+from krepes.cg import conjugate_gradient
+from krepes.damping import GRID, mean_diagonal, solve_linear
+from krepes.errors import ConvergenceWarning, InvalidInputError, NonConvexOuterError
+from krepes.linalg import LinearOperator
+from krepes.objectives.base import Linearisation, RowObjective
+from krepes.objectives.byol import BYOL
+from krepes.objectives.custom import LeastSquares
+from krepes.objectives.simclr import SimCLR
+from krepes.objectives.streaming import MemoryRows
+from krepes.objectives.triplets import SpectralTriplets
+from krepes.solvers import solve
+from oracles import rows as oracle
+
+SOLVE = dict(rtol=1e-8, atol=1e-10)  # residual 1e-11 of systems with condition numbers up to some hundred
+
+
+def rbf_rows(generator, views=2, n=60, q=12):
+    """RBF rows of clustered points against landmarks: the decaying spectrum that kernels have."""
+    centres = 2 * torch.randn(5, 3, dtype=torch.float64, generator=generator)
+    X = centres.repeat_interleave(n // 5, 0)
+    noise = 0.4 * torch.randn(views, len(X), 3, dtype=torch.float64, generator=generator)
+    landmarks = (X + noise[0])[torch.randperm(len(X), generator=generator)[:q]]
+    return MemoryRows.from_kernel(
+        torch.exp(-(torch.cdist(X + noise, landmarks.expand(views, -1, -1)) ** 2) / 4),
+        torch.exp(-(torch.cdist(landmarks, landmarks) ** 2) / 4),
+    )
+
+
+def start(rows, generator, h=3):
+    q = rows.K.shape[0]
+    return torch.randn(q + 1, h, dtype=torch.float64, generator=generator) / q**0.5
+
+
+def psd(generator, size, rank):
+    B = torch.randn(size, rank, dtype=torch.float64, generator=generator)
+    return B @ B.T
+
+
+OBJECTIVES = {
+    "simclr": (2, SimCLR(batch=25)),
+    "byol": (2, BYOL()),
+    "byol ridge": (2, BYOL("ridge")),
+    "triplets": (3, SpectralTriplets(rho=0.01)),
+    "own": (2, LeastSquares(lambda Z: torch.tanh(Z[0]) - Z[1].cos())),
+}
+
+
+@pytest.fixture(params=OBJECTIVES)
+def problem(request, generator):
+    views, objective = OBJECTIVES[request.param]
+    rows = rbf_rows(generator, views)
+    return objective, rows, start(rows, generator)
+
+
+def test_solve_equals_the_dense_inverse(problem):
+    objective, rows, theta0 = problem
+    solution = solve(objective, rows, theta0, damping=0.1, tol=1e-11)
+    lin = objective.linearise(rows, theta0)
+    assert solution.damping_absolute == pytest.approx(0.1 * mean_diagonal(lin), rel=1e-12)
+    H = lin.H.to_dense()
+    A = H + solution.damping_absolute * torch.eye(len(H), dtype=H.dtype)
+    step = torch.linalg.solve(A, -lin.gradient.flatten()).reshape(theta0.shape)
+    assert_close(solution.theta - theta0, step, **SOLVE)
+    assert solution.converged and solution.residual <= 1e-11
+
+
+def test_the_chosen_damping_lowers_the_loss_and_is_the_lowest_of_its_grid(problem):
+    objective, rows, theta0 = problem
+    solution = solve(objective, rows, theta0)
+    step = solution.steps[0]
+    assert solution.loss_after < solution.loss_before
+    assert step.damping == min(step.grid, key=lambda trial: trial.loss).damping
+    bound = objective.at(rows, theta0)
+    assert solution.loss_after == pytest.approx(float(bound.value(rows, solution.theta)), rel=1e-12)
+    # A cold solve at each of those dampings finds the same losses, up to the tolerance of the solves.
+    fixed = [quietly(objective, rows, theta0, damping=trial.damping).loss_after for trial in step.grid]
+    assert [trial.loss for trial in step.grid] == pytest.approx(fixed, rel=1e-6)
+
+
+def quietly(*args, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return solve(*args, **kwargs)
+
+
+def test_gain_compares_with_the_quadratic_model(problem):
+    objective, rows, theta0 = problem
+    solution = solve(objective, rows, theta0, damping=10.0)
+    lin = objective.at(rows, theta0).linearise(rows, theta0)
+    d = solution.theta - theta0
+    predicted = float((lin.gradient * d).sum() + 0.5 * (d * (lin.H @ d)).sum())
+    assert solution.gain == pytest.approx((solution.loss_after - solution.loss_before) / predicted, rel=1e-6)
+
+
+def test_a_tiny_step_has_gain_one(problem):
+    """At a huge damping the loss is its own linear model, whatever curvature was left out."""
+    objective, rows, theta0 = problem
+    assert quietly(objective, rows, theta0, damping=1e5).gain == pytest.approx(1.0, abs=1e-2)
+
+
+def test_further_steps_lower_the_loss_further(problem):
+    objective, rows, theta0 = problem
+    one, three = solve(objective, rows, theta0), solve(objective, rows, theta0, steps=3)
+    assert three.loss_after < one.loss_after
+    losses = [step.loss_before for step in three.accepted] + [three.loss_after]
+    assert losses == sorted(losses, reverse=True)
+    # One loss for the whole solve: what a step ends with is what the next begins with.
+    for before, after in zip(three.accepted, three.accepted[1:], strict=False):
+        assert after.loss_before == pytest.approx(before.loss_after, rel=1e-12)
+
+
+def test_the_same_solve_twice_gives_the_same_bytes(problem):
+    objective, rows, theta0 = problem
+    first, again = solve(objective, rows, theta0), solve(objective, rows, theta0)
+    assert torch.equal(first.theta, again.theta)
+    assert first.to_dict() == again.to_dict()
+
+
+def test_relative_and_absolute_damping_agree(generator):
+    rows = rbf_rows(generator)
+    theta0 = start(rows, generator)
+    relative = solve(BYOL(), rows, theta0, damping=0.5)
+    absolute = solve(BYOL(), rows, theta0, damping=relative.damping_absolute, relative=False)
+    assert_close(absolute.theta, relative.theta, **SOLVE)
+    assert absolute.damping == pytest.approx(0.5)
+
+
+def test_the_story_survives_json(problem):
+    objective, rows, theta0 = problem
+    solution = solve(objective, rows, theta0, steps=2)
+    story = json.loads(json.dumps(solution.to_dict(), allow_nan=False))
+    assert story["loss_after"] == solution.loss_after and len(story["steps"]) == len(solution.steps)
+    assert story["iterations"] == solution.iterations > 0
+    assert [trial["damping"] for trial in story["steps"][0]["grid"]][:2] == list(GRID[:2])
+
+
+def test_a_solve_cut_short_warns_and_is_recorded(generator):
+    rows = rbf_rows(generator)
+    with pytest.warns(ConvergenceWarning, match="relative residual of .* after 2 iterations, above tol=1.0e-08"):
+        solution = solve(BYOL(), rows, start(rows, generator), damping=1e-4, max_iterations=2)
+    assert not solution.converged and solution.residual > 1e-8
+    assert solution.to_dict()["converged"] is False
+
+
+def test_no_step_is_taken_from_a_minimum(generator):
+    rows = rbf_rows(generator)
+    own = LeastSquares(lambda Z: Z, name="shrink")
+    theta0 = torch.zeros(rows.K.shape[0] + 1, 2, dtype=torch.float64)
+    with pytest.warns(ConvergenceWarning, match="no damping of .* lowered the loss 0 .* no step was taken"):
+        solution = solve(own, rows, theta0)
+    assert torch.equal(solution.theta, theta0) and not solution.converged
+    assert solution.loss_after == solution.loss_before == 0.0
+    json.dumps(solution.to_dict())
+
+
+@dataclass(frozen=True)
+class Overshooting(RowObjective):
+    """A quadratic whose curvature is understated a hundredfold."""
+
+    name = "overshooting"
+
+    def value(self, data, theta):
+        return 50 * (theta - 1).square().sum()
+
+    def gradient(self, data, theta):
+        return 100 * (theta - 1)
+
+    def linearise(self, data, theta):
+        H = LinearOperator(lambda v: v, tuple(theta.shape), torch.ones_like(theta))
+        return Linearisation(float(self.value(data, theta)), self.gradient(data, theta), H)
+
+
+def test_a_given_damping_is_taken_literally_and_warns_if_the_loss_rises(generator):
+    rows = rbf_rows(generator)
+    theta0 = torch.zeros(3, 2, dtype=torch.float64)
+    with pytest.warns(ConvergenceWarning, match="raised the loss from 300 to"):
+        solution = solve(Overshooting(), rows, theta0, damping=0.0)
+    assert_close(solution.theta, torch.full_like(theta0, 100.0))
+    assert solution.loss_after > solution.loss_before and solution.gain < 0
+
+
+def test_the_search_finds_the_damping_that_makes_up_for_missing_curvature(generator):
+    """The exact step needs H + damping = 100, so damping = 99; the grid comes within a quarter or half decade."""
+    solution = solve(Overshooting(), rbf_rows(generator), torch.zeros(3, 2, dtype=torch.float64))
+    assert 99 / 10**0.5 <= solution.damping <= 99 * 10**0.5
+    assert solution.loss_after < 1e-2 * solution.loss_before
+
+
+def test_a_second_step_that_raises_the_loss_is_not_taken(generator):
+    """From within the overshoot a damping of 10 flips sign and grows ninefold, so step two cannot fall."""
+    rows, theta0 = rbf_rows(generator), torch.zeros(3, 2, dtype=torch.float64)
+    with pytest.warns(ConvergenceWarning, match="raised the loss"):
+        solution = solve(Overshooting(), rows, theta0, damping=10.0, steps=2)
+    assert [step.accepted for step in solution.steps] == [True, False]
+    assert solution.loss_after == solution.steps[0].loss_after
+
+
+@given(size=st.integers(2, 12), rank=st.integers(1, 12), seed=st.integers(0, 10**6), damping=st.floats(1e-2, 1e2))
+@settings(max_examples=40, deadline=None)
+def test_conjugate_gradients_leave_the_residual_they_report(size, rank, seed, damping):
+    generator = torch.Generator().manual_seed(seed)
+    A = psd(generator, size, rank)
+    b = torch.randn(size, dtype=torch.float64, generator=generator)
+    result = conjugate_gradient(LinearOperator(lambda v: A @ v, (size,)), b, damping, tol=1e-10)
+    left = b - A @ result.x - damping * result.x
+    assert result.converged
+    assert_close(left, result.remainder, rtol=0, atol=1e-12 * float(b.norm()))
+    assert float(left.norm() / b.norm()) <= 1e-10
+
+
+@pytest.mark.parametrize("jacobi", [False, True])
+def test_conjugate_gradients_follow_scipy(jacobi, generator):
+    A = psd(generator, 40, 60) * torch.logspace(0, 1, 40, dtype=torch.float64).outer(torch.logspace(0, 1, 40).double())
+    b = torch.randn(40, dtype=torch.float64, generator=generator)
+    inverse = 1 / (A.diagonal() + 0.1)
+    M = torch.diag(inverse).numpy() if jacobi else None
+    steps = []
+    dense = (A + 0.1 * torch.eye(40, dtype=torch.float64)).numpy()
+    expected, _ = scipy_cg(dense, b.numpy(), rtol=1e-10, atol=0, M=M, callback=steps.append)
+    P = (lambda r: inverse * r) if jacobi else None
+    result = conjugate_gradient(LinearOperator(lambda v: A @ v, (40,)), b, 0.1, preconditioner=P, tol=1e-10)
+    # Ill-conditioned on purpose (about 1e4): both end at 1e-10 of b, so the answers agree to 1e-6.
+    assert_close(result.x, torch.from_numpy(expected), rtol=1e-6, atol=1e-8)
+    assert abs(result.iterations - len(steps)) <= 3
+
+
+def test_a_good_start_saves_iterations(generator):
+    A = psd(generator, 50, 60)
+    H, b = LinearOperator(lambda v: A @ v, (50,)), torch.randn(50, dtype=torch.float64, generator=generator)
+    cold = conjugate_gradient(H, b, 1.0)
+    warm = conjugate_gradient(H, b, 1.0, x0=cold.x + 1e-6)
+    assert warm.converged and warm.iterations < cold.iterations
+    assert conjugate_gradient(H, b, 1.0, x0=cold.x).iterations == 0
+
+
+def test_a_drifting_recurrence_is_restarted_from_the_true_residual(generator):
+    """A product that errs at first: the recurrence believes it has converged, the true residual says no."""
+    A, calls = psd(generator, 8, 12), []
+
+    def matvec(v):
+        calls.append(v)
+        return A @ v * (1.01 if len(calls) <= 8 else 1.0)
+
+    b = torch.randn(8, dtype=torch.float64, generator=generator)
+    result = conjugate_gradient(LinearOperator(matvec, (8,)), b, 1.0, tol=1e-10)
+    assert result.converged and min(result.history[:8]) < 1e-9
+    assert_close(A @ result.x + result.x, b, rtol=0, atol=1e-9 * float(b.norm()))
+
+
+def test_a_zero_right_hand_side_has_the_zero_solution():
+    result = conjugate_gradient(LinearOperator(lambda v: v, (3,)), torch.zeros(3, dtype=torch.float64), 0.0)
+    assert result.converged and result.iterations == 0 and not result.x.any()
+
+
+def test_negative_curvature_is_found_behind_the_damping():
+    """Every search direction has positive curvature here; the space that they span has not."""
+    H = LinearOperator(lambda v: torch.tensor([1.0, -0.5], dtype=torch.float64) * v, (2,))
+    with pytest.raises(NonConvexOuterError, match="Split the loss elsewhere"):
+        conjugate_gradient(H, torch.ones(2, dtype=torch.float64), damping=100.0)
+
+
+def test_a_direct_solve_is_refined_until_its_residual_is_true(generator):
+    A = psd(generator, 6, 8)
+    H = LinearOperator(lambda v: A @ v, (6,))
+    b = torch.randn(6, dtype=torch.float64, generator=generator)
+
+    def sloppy(r, damping):
+        return torch.linalg.solve(A + damping * torch.eye(6, dtype=torch.float64), r) * (1 + 1e-5)
+
+    result = solve_linear(Linearisation(0.0, b, H, solve=sloppy), b, 0.1, tol=1e-9)
+    assert result.converged and result.iterations == 2
+    assert_close(A @ result.x + 0.1 * result.x, b, rtol=0, atol=1e-9 * float(b.norm()))
+
+
+def test_mean_diagonal_without_a_diagonal_is_estimated_from_signs(generator):
+    A = psd(generator, 400, 500)
+    lin = Linearisation(0.0, torch.zeros(400, dtype=torch.float64), LinearOperator(lambda v: A @ v, (400,)))
+    # Standard error sqrt(2 |A|_F^2 / 4) / trace, about 5 % here; allow four.
+    assert mean_diagonal(lin) == pytest.approx(float(A.diagonal().mean()), rel=0.2)
+    known = replace(lin, H=replace(lin.H, diagonal=A.diagonal()))
+    assert mean_diagonal(known) == pytest.approx(float(A.diagonal().mean()), rel=1e-12)
+
+
+def test_majoriser_preconditioner_saves_products(generator):
+    rows = rbf_rows(generator, n=200, q=60)
+    theta0 = start(rows, generator, h=8)
+    lin = BYOL().linearise(rows, theta0)
+    damping = 1e-4 * mean_diagonal(lin)
+    with_it = solve_linear(lin, -lin.gradient, damping)
+    without = solve_linear(replace(lin, preconditioner=None), -lin.gradient, damping)
+    assert with_it.converged and with_it.iterations < 0.5 * without.iterations
+
+
+def test_byol_is_solved_against_the_targets_of_the_start(generator):
+    rows = rbf_rows(generator)
+    theta0 = start(rows, generator)
+    solution = solve(BYOL(), rows, theta0, steps=2)
+    targets = oracle.direction(rows.Kbar @ theta0)
+    expected = float(oracle.byol_outer(oracle.direction(rows.Kbar @ solution.theta), targets))
+    assert solution.loss_after == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"damping": -1.0}, "damping=-1 is out of range"),
+        ({"damping": "best"}, "damping must be 'auto' or a number, got 'best'"),
+        ({"steps": 0}, "steps=0 is out of range"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message, generator):
+    rows = rbf_rows(generator)
+    with pytest.raises(InvalidInputError, match=message):
+        solve(BYOL(), rows, start(rows, generator), **arguments)
+
+
+def test_coefficients_that_are_not_finite_are_refused(generator):
+    rows = rbf_rows(generator)
+    theta0 = start(rows, generator)
+    theta0[0, 0] = float("nan")
+    with pytest.raises(InvalidInputError, match="theta0 holds 1 NaN"):
+        solve(BYOL(), rows, theta0)
+
+
+def test_a_loss_without_curvature_is_refused(generator):
+    rows = rbf_rows(generator)
+    constant = LeastSquares(lambda Z: 0 * Z, name="constant")
+    with pytest.raises(InvalidInputError, match="curvature of 'constant' is zero"):
+        solve(constant, rows, start(rows, generator))
+
+
+def test_a_loss_that_is_not_finite_is_refused(generator):
+    rows = rbf_rows(generator)
+    broken = LeastSquares(lambda Z: Z / 0, name="broken")
+    with pytest.raises(InvalidInputError, match="the loss 'broken' is .* must be finite"):
+        solve(broken, rows, start(rows, generator))
