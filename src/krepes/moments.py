@@ -26,7 +26,8 @@ class Moments:
         M: ``(p, p, q + 1, q + 1)``, ``M[u, v] = E[k̄_u k̄_vᵀ]``; ``M[v, u]`` is its transpose.
         K: Gram matrix of the landmark points, ``(q, q)``.
         trace: ``E[k(x, x)]`` over samples and views, for kernel PCA; ``None`` where it was not collected.
-        KX: ``E[k̄ xᵀ]`` with the flattened input, ``(q + 1, d)``, for the kernel autoencoder; or ``None``.
+        KX: ``E[k̄ xᵀ]`` with the flattened input, over samples and views, ``(q + 1, d)``, for the kernel autoencoder;
+            or ``None``.
         XX: ``E[|x|²]``, beside ``KX``; or ``None``.
     """
 
@@ -57,23 +58,170 @@ class Moments:
         """``blockdiag(K, 0)``, ``(q + 1, q + 1)``: the ridge of the RKHS norm, which leaves the shift free."""
         return torch.nn.functional.pad(self.K, (0, 1, 0, 1))
 
+    @property
+    def pooled(self) -> Tensor:
+        """``M``, ``(q + 1, q + 1)``, over all samples in all views alike, for the objectives of a single view."""
+        return torch.stack([self.M[u, u] for u in range(self.p)]).mean(0)
+
     def centred(self, u: int, v: int) -> Tensor:
         """Return the covariance ``M_uv - μ_u μ_vᵀ``, ``(q + 1, q + 1)``; its last row and column are zero."""
         return self.M[u, v] - torch.outer(self.M[u, u, :, -1], self.M[v, v, :, -1])
+
+    def pair(self, *, centre: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ``M_AA, M_BB, M_AB`` of exactly two views.
+
+        Args:
+            centre: Whether to subtract the means, which takes the shift out of every loss built on them.
+
+        Returns:
+            Three matrices ``(q + 1, q + 1)``.
+
+        Raises:
+            InvalidInputError: If there are not exactly two views.
+        """
+        if self.p != 2:
+            raise InvalidInputError(
+                f"these moments hold {self.p} views, this objective compares exactly 2. Collect them from a stream "
+                f"of pairs, or use an objective of a single view (kernel PCA, kernel autoencoder)."
+            )
+        if centre:
+            return self.centred(0, 0), self.centred(1, 1), self.centred(0, 1)
+        return self.M[0, 0], self.M[1, 1], self.M[0, 1]
 
     def __add__(self, other: Moments) -> Moments:
         """Merge the moments of two disjoint sets of samples seen through the same landmarks."""
         if self.M.shape != other.M.shape or not torch.equal(self.K, other.K):
             raise InvalidInputError(
                 f"moments can be added only over the same landmarks and views: shapes {tuple(self.M.shape)} and "
-                f"{tuple(other.M.shape)}, landmark kernels {'equal' if self.K.shape == other.K.shape else 'different'}."
+                f"{tuple(other.M.shape)}, landmark kernels {'equal' if torch.equal(self.K, other.K) else 'different'}."
             )
-        a, b = self.n / (self.n + other.n), other.n / (self.n + other.n)
+        share = other.n / (self.n + other.n)
+
+        def merge(a: Tensor, b: Tensor) -> Tensor:
+            # a + share (b - a) keeps what both agree on, the constant corner, exactly as it is.
+            return a + share * (b - a)
+
+        def merge_scalars(a: float | None, b: float | None) -> float | None:
+            return None if a is None or b is None else a + share * (b - a)
+
         return Moments(
             n=self.n + other.n,
-            M=a * self.M + b * other.M,
+            M=merge(self.M, other.M),
             K=self.K,
-            trace=None if self.trace is None or other.trace is None else a * self.trace + b * other.trace,
-            KX=None if self.KX is None or other.KX is None else a * self.KX + b * other.KX,
-            XX=None if self.XX is None or other.XX is None else a * self.XX + b * other.XX,
+            trace=merge_scalars(self.trace, other.trace),
+            KX=None if self.KX is None or other.KX is None else merge(self.KX, other.KX),
+            XX=merge_scalars(self.XX, other.XX),
         )
+
+
+class MomentSum:
+    """Running sums of one pass, about a provisional mean: `add` the rows of a batch, `moments` when all are in.
+
+    Sums are taken of ``k̄ - s`` with ``s`` the mean of the first batch, so that round-off is relative to the spread of
+    the rows and not to their size; ``k̄ = (I + s e_lastᵀ)(k̄ - s)`` undoes the shift at the end.
+    """
+
+    def __init__(self, K: Tensor) -> None:
+        self.K = K.to(torch.float64)
+        self.n = 0
+        self._shift: Tensor | None = None
+        self._S: Tensor | None = None
+        self._KX: Tensor | None = None
+        self._XX: Tensor | None = None
+        self._trace: Tensor | None = None
+
+    def add(self, Kbar: Tensor, *, diagonal: Tensor | None = None, X: Tensor | None = None) -> None:
+        """Add a batch.
+
+        Args:
+            Kbar: Augmented rows, ``(p, b, q + 1)``, the last column one.
+            diagonal: ``k(x, x)``, ``(p, b)``, or ``None``.
+            X: Flattened inputs, ``(p, b, d)``, or ``None``.
+
+        Raises:
+            InvalidInputError: If the rows do not fit the landmark kernel or the earlier batches.
+        """
+        p, b, width = Kbar.shape
+        if width != self.K.shape[0] + 1 or (self._S is not None and self._S.shape[0] != p):
+            raise InvalidInputError(
+                f"rows (p, b, q + 1) = {tuple(Kbar.shape)} do not fit a landmark kernel {tuple(self.K.shape)}"
+                f"{'' if self._S is None else f' and earlier batches of {self._S.shape[0]} views'}."
+            )
+        rows = Kbar.to(torch.float64)
+        if self._shift is None or self._S is None:
+            self._shift = torch.nn.functional.pad(rows.mean((0, 1))[:-1], (0, 1))
+            self._S = rows.new_zeros(p, p, width, width)
+        rows = rows - self._shift
+        for u in range(p):
+            for v in range(u, p):
+                self._S[u, v].addmm_(rows[u].T, rows[v])
+        self.n += b
+        if diagonal is not None:
+            self._trace = _plus(self._trace, diagonal.to(torch.float64).sum() / p)
+        if X is not None:
+            X = X.to(torch.float64)
+            self._KX = _plus(self._KX, torch.einsum("pbk,pbd->kd", rows, X) / p)
+            self._XX = _plus(self._XX, X.square().sum() / p)
+
+    def moments(self) -> Moments:
+        """Return the moments of everything added.
+
+        Returns:
+            Means over the samples.
+
+        Raises:
+            InvalidInputError: If nothing was added.
+        """
+        if self._S is None or self._shift is None or self.n == 0:
+            raise InvalidInputError("no sample was seen: the stream of views is empty. At least one batch is required.")
+        KX = None if self._KX is None else self._KX / self.n
+        return Moments(
+            n=self.n,
+            M=_unshift(self._S / self.n, self._shift),
+            K=self.K,
+            trace=None if self._trace is None else float(self._trace / self.n),
+            KX=None if KX is None else KX + torch.outer(self._shift, KX[-1]),
+            XX=None if self._XX is None else float(self._XX / self.n),
+        )
+
+
+def moments_of(Kbar: Tensor, K: Tensor, *, diagonal: Tensor | None = None, X: Tensor | None = None) -> Moments:
+    """Return the moments of rows held in memory.
+
+    Args:
+        Kbar: Augmented rows, ``(p, n, q + 1)``, the last column one.
+        K: Gram matrix of the landmark points, ``(q, q)``.
+        diagonal: ``k(x, x)``, ``(p, n)``, for kernel PCA.
+        X: Flattened inputs, ``(p, n, d)``, for the kernel autoencoder.
+
+    Returns:
+        The moments, float64.
+
+    Example:
+        >>> rows = torch.tensor([[[1.0, 1.0], [3.0, 1.0]]])
+        >>> moments_of(rows, torch.eye(1)).M[0, 0]
+        tensor([[5., 2.],
+                [2., 1.]], dtype=torch.float64)
+    """
+    total = MomentSum(K)
+    total.add(Kbar, diagonal=diagonal, X=X)
+    return total.moments()
+
+
+def _unshift(C: Tensor, shift: Tensor) -> Tensor:
+    """Return ``M`` from the moments ``C`` ``(p, p, q + 1, q + 1)`` about ``shift`` (upper triangle of views filled)."""
+    p = C.shape[0]
+    mean = [C[u, u, :, -1] for u in range(p)]
+    M = torch.empty_like(C)
+    for u in range(p):
+        for v in range(u, p):
+            block = (C[u, v] + C[u, v].T) / 2 if u == v else C[u, v].clone()
+            # The border is one sum written in several blocks: equal bits make centred blocks vanish there exactly.
+            block[:, -1], block[-1, :] = mean[u], mean[v]
+            block = block + torch.outer(shift, mean[v]) + torch.outer(mean[u], shift) + torch.outer(shift, shift)
+            M[u, v], M[v, u] = block, block.T
+    return M
+
+
+def _plus(total: Tensor | None, term: Tensor) -> Tensor:
+    return term if total is None else total + term

@@ -1,0 +1,91 @@
+r"""Simple contrastive loss: closer to one's own other view than to anyone else's.
+
+    L = (1/n) Σ_i z_i·(z_i⁻ - z_i⁺) + rho tr(Aᵀ K A) + pen |Aᵀ K A - I|²
+
+(Esser et al. 2024, with the hard constraint ``Aᵀ K A = I`` softened). With the negative drawn from all samples the
+first term is its expectation ``-tr(Θᵀ cov_AB Θ)``: deterministic, and free of the shift. It is indefinite, so the
+curvature keeps the convex part of ``½|z - z⁺|² + ½|z + z⁻|² - (|z|² + ½|z⁺|² + ½|z⁻|²)`` and takes the rest to first
+order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from krepes.init import constrained_maximiser
+from krepes.linalg import LinearOperator
+from krepes.moments import Moments
+from krepes.objectives._inverses import shared_cholesky
+from krepes.objectives.base import Linearisation, MomentObjective
+
+
+@dataclass(frozen=True)
+class SimpleContrastive(MomentObjective):
+    """The simple contrastive loss, negatives in expectation, from second moments.
+
+    Attributes:
+        rho: Weight of the RKHS norm ``tr(Aᵀ K A)``; the loss is bounded below only where it (or ``pen``) outweighs the
+            covariance of the views.
+        pen: Weight of the soft orthogonality ``|Aᵀ K A - I|²``; at zero one Cholesky factorisation solves the step.
+    """
+
+    name: ClassVar[str] = "simple"
+    rho: float = 1e-2
+    pen: float = 0.0
+
+    def value(self, data: Moments, theta: Tensor) -> Tensor:
+        """Return the loss at ``theta`` ``(q + 1, h)``."""
+        Q = data.K0 @ theta
+        O = theta.T @ Q
+        contrast = (theta * (data.pair(centre=True)[2] @ theta)).sum()
+        return self.rho * O.trace() - contrast + self.pen * (O - _eye(O)).square().sum()
+
+    def gradient(self, data: Moments, theta: Tensor) -> Tensor:
+        """Return the gradient at ``theta``, ``(q + 1, h)``; its last row is zero."""
+        Q = data.K0 @ theta
+        C_AB = data.pair(centre=True)[2]
+        O = theta.T @ Q
+        return 2 * self.rho * Q - (C_AB @ theta + C_AB.T @ theta) + 4 * self.pen * Q @ (O - _eye(O))
+
+    def linearise(self, data: Moments, theta: Tensor) -> Linearisation:
+        """Return value, gradient, curvature and its direct solve (``pen = 0``) or preconditioner at ``theta``."""
+        C_AA, C_BB, C_AB = data.pair(centre=True)
+        # The products z·z⁻ of centred embeddings average to zero, so only their squares remain of |z + z⁻|².
+        N = 2 * (C_AA + C_BB) - C_AB - C_AB.T + 2 * self.rho * data.K0
+        Q = data.K0 @ theta
+
+        def product(V: Tensor) -> Tensor:
+            return N @ V + 4 * self.pen * Q @ (V.T @ Q + Q.T @ V)
+
+        diagonal = N.diagonal()[:, None] + 4 * self.pen * (Q.square().sum(1, keepdim=True) + Q.square())
+        inverse = shared_cholesky(N + 4 * self.pen * Q @ Q.T)
+        return Linearisation(
+            value=float(self.value(data, theta)),
+            gradient=self.gradient(data, theta),
+            H=LinearOperator(product, tuple(theta.shape), diagonal),
+            preconditioner=inverse,
+            solve=(lambda r, damping: inverse(damping)(r)) if self.pen == 0 else None,
+        )
+
+    def closed_form(self, moments: Moments, h: int, *, rcond: float = 1e-10) -> Tensor:
+        """Return the minimiser under the hard constraint ``Aᵀ K A = I``: ``½ (cov_AB + cov_BA) v = μ K v``, top ``h``.
+
+        Args:
+            moments: Moments of two views.
+            h: Number of columns, at most the numerical rank of ``K``.
+            rcond: Eigenvalues of ``K`` below ``rcond * λ_max`` count as zero.
+
+        Returns:
+            Theta, ``(q + 1, h)``, the shift zero.
+        """
+        C_AB = moments.pair(centre=True)[2][:-1, :-1]
+        A = constrained_maximiser((C_AB + C_AB.T) / 2, moments.K, h, rcond=rcond)
+        return torch.nn.functional.pad(A, (0, 0, 0, 1))
+
+
+def _eye(O: Tensor) -> Tensor:
+    return torch.eye(O.shape[0], dtype=O.dtype, device=O.device)
