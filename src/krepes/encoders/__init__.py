@@ -1,1 +1,7 @@
-"""Encoders written here: the paper's ResMLP, a small MLP, residual networks."""
+"""Encoders written here: the paper's ResMLP, a small MLP, residual networks; and a compact pre-trainer for them."""
+
+from krepes.encoders.mlp import MLP
+from krepes.encoders.resmlp import ResMLP
+from krepes.encoders.resnet import ResNet, resnet18, resnet34, resnet50
+
+__all__ = ["MLP", "ResMLP", "ResNet", "resnet18", "resnet34", "resnet50"]

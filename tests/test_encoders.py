@@ -1,0 +1,125 @@
+"""Encoders: the stated architecture written out again, the names of torchvision, learning by pre-training."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from krepes.encoders import MLP, ResMLP, resnet18, resnet34, resnet50
+from krepes.errors import InvalidInputError
+
+# float64: the written-out version multiplies in another order, nothing more.
+TIGHT = dict(rtol=1e-12, atol=1e-12)
+
+
+def parameters(encoder):
+    return sum(parameter.numel() for parameter in encoder.parameters())
+
+
+def test_mlp_is_its_formula(generator):
+    encoder = MLP(12, width=7, depth=2, out=5).double()
+    x = torch.randn(4, 3, 4, generator=generator, dtype=torch.float64)
+    (W1, b1, W2, b2, W3, b3) = encoder.parameters()
+    h = (x.flatten(1) @ W1.T + b1).clamp(min=0)
+    h = (h @ W2.T + b2).clamp(min=0)
+    torch.testing.assert_close(encoder(x), h @ W3.T + b3, **TIGHT)
+
+
+def test_resmlp_is_the_algorithm_of_the_paper(generator):
+    encoder = ResMLP(6, out=3, width=8, B=2, r=4).double()
+    s = {name: value.detach() for name, value in encoder.named_parameters()}
+    x = torch.randn(5, 6, generator=generator, dtype=torch.float64)
+    h = F.gelu(x @ s["project_in.weight"].T + s["project_in.bias"])
+    token = (h - h.mean(1, keepdim=True)) / (h.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
+    # A softmax over one key is one: attention is W_o (W_v token + b_v) + b_o.
+    value = token @ s["attention.in_proj_weight"][16:].T + s["attention.in_proj_bias"][16:]
+    h = h + value @ s["attention.out_proj.weight"].T + s["attention.out_proj.bias"]
+    for block in ("blocks.0", "blocks.1"):
+        inner = F.gelu(h @ s[f"{block}.down.weight"].T + s[f"{block}.down.bias"])
+        h = F.gelu(h + inner @ s[f"{block}.up.weight"].T + s[f"{block}.up.bias"])
+    expected = h @ s["project_out.weight"].T + s["project_out.bias"]
+    torch.testing.assert_close(encoder(x), expected, **TIGHT)
+
+
+def test_resmlp_queries_and_keys_get_no_gradient():
+    encoder = ResMLP(6, out=3, width=8).double()
+    encoder(torch.ones(2, 6, dtype=torch.float64)).sum().backward()
+    gradient = encoder.attention.in_proj_weight.grad
+    # Backpropagating through the softmax leaves round-off, where the mathematics has zero.
+    assert gradient[:16].abs().max() < 1e-14 * gradient[16:].abs().max()
+
+
+def test_resmlp_has_the_size_its_formula_gives():
+    w, d, out = 1032, 110, 128
+    attention, block = 4 * (w * w + w), 2 * w * (w // 4) + w // 4 + w
+    # The paper says roughly five million; counted with all four attention matrices it is six.
+    assert parameters(ResMLP(d)) == (d + 1) * w + 2 * w + attention + 3 * block + (w + 1) * out == 6_114_470
+
+
+@pytest.mark.parametrize(
+    ("make", "published", "classifier"),
+    [
+        (resnet18, 11_689_512, 513_000),
+        (resnet34, 21_797_672, 513_000),
+        (resnet50, 25_557_032, 2_049_000),
+    ],
+    ids=["18", "34", "50"],
+)
+def test_resnets_have_the_published_size_without_their_classifier(make, published, classifier):
+    with torch.device("meta"):
+        assert parameters(make(cifar_stem=False)) == published - classifier
+
+
+def test_resnet_names_are_those_of_torchvision():
+    names = set(resnet18(width=4).state_dict())
+    statistics = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    expected = {"conv1.weight", *(f"bn1.{s}" for s in statistics)}
+    for stage in range(1, 5):
+        for block in range(2):
+            for k in (1, 2):
+                expected |= {f"layer{stage}.{block}.conv{k}.weight"}
+                expected |= {f"layer{stage}.{block}.bn{k}.{s}" for s in statistics}
+        if stage > 1:
+            expected |= {f"layer{stage}.0.downsample.0.weight"}
+            expected |= {f"layer{stage}.0.downsample.1.{s}" for s in statistics}
+    assert names == expected
+    assert "layer1.0.downsample.0.weight" in resnet50(width=4).state_dict()
+    assert "layer4.2.conv3.weight" in resnet50(width=4).state_dict()
+
+
+def test_resnet_block_adds_its_input(generator):
+    """With the last scale at zero a block without projection is the identity on positive inputs."""
+    block = resnet18(width=4).layer1[0].eval()
+    torch.nn.init.zeros_(block.bn2.weight)
+    x = torch.rand(2, 4, 5, 5, generator=generator)
+    torch.testing.assert_close(block(x), x)
+
+
+@pytest.mark.parametrize(("make", "out"), [(resnet18, 32), (resnet34, 32), (resnet50, 128)], ids=["18", "34", "50"])
+@pytest.mark.parametrize("cifar_stem", [True, False])
+def test_resnet_embeds_small_and_large_images(make, out, cifar_stem, generator):
+    encoder = make(cifar_stem=cifar_stem, width=4, in_channels=1).eval()
+    x = torch.rand(3, 1, 32, 40, generator=generator)
+    Z = encoder(x)
+    assert Z.shape == (3, out) and encoder.out == out and Z.std(0).max() > 0
+    # In eval mode a sample's embedding does not depend on the batch; float32 products may be ordered otherwise.
+    torch.testing.assert_close(encoder(x[1:2]), Z[1:2], rtol=1e-4, atol=1e-5)
+
+
+def test_cifar_stem_keeps_the_resolution_and_pads_by_two():
+    stem = resnet18(width=4).conv1
+    assert (stem.stride, stem.padding, stem.kernel_size) == ((1, 1), (2, 2), (3, 3))
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: MLP(0), "d=0 is out of range"),
+        (lambda: MLP(3, depth=-1), "depth=-1"),
+        (lambda: ResMLP(3, width=10, r=4), "r=4 must divide width=10"),
+        (lambda: resnet18(width=0), "width=0"),
+        (lambda: resnet18(in_channels=0), "in_channels=0"),
+    ],
+)
+def test_unusable_sizes_are_refused(act, message):
+    with pytest.raises(InvalidInputError, match=message):
+        act()
