@@ -1,0 +1,254 @@
+r"""The one pass over the data: views in, kernel rows through, second moments out.
+
+    views  ->  k̄_u = [k(x_u, z_1..z_q) ; 1]  ->  M_uv = E k̄_u k̄_vᵀ
+
+The pass runs shard by shard. A shard is a fixed number of the stream's batches, its moments depend on nothing else, and
+shards are merged in order: killed and resumed, a pass ends with the same bytes as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from tqdm import tqdm
+
+from krepes import batches
+from krepes._checks import require_finite, require_range
+from krepes.batches import Batch
+from krepes.errors import InvalidInputError, RunFolderError
+from krepes.kernels.base import Kernel
+from krepes.moments import Moments, MomentSum
+
+Views = Iterable[tuple[Tensor, Batch]]
+"""Batches ``(indices (b,), views (p, b, ...))``, as `krepes.views.ViewStream` yields: every leaf starts ``(p, b)``."""
+
+DEFAULT_BUDGET = 2**30
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of ``b`` samples: ``Kbar`` ``(p, b, q + 1)``, ``diagonal`` ``(p, b)`` and flat inputs ``X`` ``(p, b, d)``."""
+
+    Kbar: Tensor
+    diagonal: Tensor | None
+    X: Tensor | None
+
+
+def collect_moments(
+    views: Views,
+    kernel: Kernel,
+    prepared: Any,
+    K: Tensor,
+    *,
+    inputs: bool = False,
+    trace: bool = False,
+    shards: str | Path | None = None,
+    shard_batches: int = 64,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: bool = True,
+) -> Moments:
+    """Return the moments of all samples in one pass.
+
+    Args:
+        views: The stream; its ``n``, if it has one, sets the end of the progress bar.
+        kernel: The kernel.
+        prepared: What ``kernel.prepare`` returned for the ``q`` landmark points.
+        K: Gram matrix of the landmark points, ``(q, q)``.
+        inputs: Also collect ``KX`` and ``XX``, for the kernel autoencoder.
+        trace: Also collect ``E k(x, x)``, for kernel PCA.
+        shards: A folder for the moments of finished shards, from which a later call resumes; ``None`` keeps nothing.
+            A resumed pass draws the views of a finished shard again to recognise them, but evaluates no kernel.
+        shard_batches: Batches of the stream in a shard.
+        memory_budget: Bytes for rows and sums; batches of the stream are cut to fit.
+        progress: Show a bar with the rate and the time left.
+
+    Returns:
+        The moments, float64.
+
+    Raises:
+        InvalidInputError: If the stream is empty.
+    """
+    require_range(shard_batches, "shard_batches", low=1)
+    key = fingerprint_key(kernel, K, inputs=inputs, trace=trace)
+    total: Moments | None = None
+    with tqdm(total=getattr(views, "n", None), unit=" samples", desc="moments", disable=not progress) as bar:
+
+        def moments(batches_of_shard: Views) -> Moments:
+            sums = MomentSum(K)
+            for indices, X in batches_of_shard:
+                for piece in pieces(X, kernel, prepared, len(K), memory_budget, inputs=inputs, trace=trace):
+                    sums.add(piece.Kbar, diagonal=piece.diagonal, X=piece.X)
+                bar.update(len(indices))
+            return sums.moments()
+
+        for number, shard in enumerate(in_shards(views, shard_batches)):
+            if shards is None:
+                part = moments(shard)
+            else:
+                part = _resumed(Path(shards) / f"moments-{number:05d}.safetensors", shard, moments, key, K, bar.update)
+            total = part if total is None else total + part
+    if total is None:
+        raise InvalidInputError("the stream of views is empty. At least one batch is required.")
+    return total
+
+
+def batch_size_for(memory_budget: int, *, p: int, q: int) -> int:
+    """Return how many samples fit a budget beside the moment sums.
+
+    Args:
+        memory_budget: Bytes.
+        p: Views.
+        q: Landmark points.
+
+    Returns:
+        Samples in a batch, at least one.
+
+    Raises:
+        InvalidInputError: If not even one sample fits.
+    """
+    # Sums, finished moments and their merge; then the rows, their augmented copy and the shifted copy, float64.
+    fixed = 3 * p * p * (q + 1) ** 2 * 8
+    size = (memory_budget - fixed) // (3 * p * (q + 1) * 8)
+    if size < 1:
+        raise InvalidInputError(
+            f"memory_budget={memory_budget} bytes cannot hold the moments of q={q} landmark points in p={p} views: "
+            f"they take {fixed} bytes, and a sample {3 * p * (q + 1) * 8}. Raise the budget or use fewer landmarks."
+        )
+    return size
+
+
+def pieces(
+    X: Batch, kernel: Kernel, prepared: Any, q: int, memory_budget: int, *, inputs: bool = False, trace: bool = False
+) -> Iterator[Piece]:
+    """Yield the kernel rows of one batch ``(p, b, ...)`` of the stream, in pieces that fit the budget."""
+    views = [_view(X, u) for u in range(batches.count(X))]
+    size = batch_size_for(memory_budget, p=len(views), q=q)
+    for start in range(0, batches.count(views[0]), size):
+        parts = [batches.take(view, slice(start, start + size)) for view in views]
+        found = [kernel.rows(part, prepared, diagonal=trace) for part in parts]
+        Kbar = torch.stack([torch.nn.functional.pad(row.K, (0, 1), value=1.0) for row in found])
+        require_finite(Kbar, "a batch of kernel rows")
+        yield Piece(
+            Kbar=Kbar,
+            diagonal=torch.stack([row.diagonal for row in found if row.diagonal is not None]) if trace else None,
+            X=torch.stack([_flat(part) for part in parts]) if inputs else None,
+        )
+
+
+def in_shards(views: Views, size: int) -> Iterator[Views]:
+    """Yield the stream in consecutive shards of ``size`` batches; each must be used up before the next is asked for."""
+    stream = iter(views)
+    for first in stream:
+        yield chain([first], islice(stream, size - 1))
+
+
+def fingerprint_key(kernel: Kernel, K: Tensor, **settings: Any) -> str:
+    """Return what a shard depends on beside its views: the kernel, the landmarks' Gram matrix and the settings."""
+    sha = hashlib.sha256(json.dumps([kernel.describe(), settings], sort_keys=True).encode())
+    _digest(K, sha.update)
+    return sha.hexdigest()
+
+
+class Watched:
+    """A shard's batches, whose views are hashed as they pass; `fingerprint` is final when they are used up."""
+
+    def __init__(self, shard: Views, key: str) -> None:
+        self._shard = shard
+        self._sha = hashlib.sha256(key.encode())
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Batch]]:
+        for indices, X in self._shard:
+            for leaf in pytree.tree_leaves((indices, X)):
+                _digest(leaf, self._sha.update)
+            yield indices, X
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the key and of every view seen so far."""
+        return self._sha.hexdigest()
+
+    def require(self, fingerprint: str, path: Path) -> None:
+        """Raise `RunFolderError` unless ``fingerprint``, read from ``path``, is that of this shard."""
+        if fingerprint != self.fingerprint:
+            raise RunFolderError(
+                f"{path} holds a shard of another run: its fingerprint is {fingerprint[:12]}, the data, kernel, "
+                f"landmarks and settings of this call give {self.fingerprint[:12]}. Use another folder, or delete "
+                f"this one if its content is no longer wanted."
+            )
+
+
+def publish(path: Path, write: Callable[[Path], Any]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, and rename it once it is safely on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    write(temporary)
+    with temporary.open("rb+") as handle:
+        os.fsync(handle.fileno())
+    temporary.replace(path)
+
+
+def _resumed(
+    path: Path,
+    shard: Views,
+    moments: Callable[[Views], Moments],
+    key: str,
+    K: Tensor,
+    advance: Callable[[int], Any],
+) -> Moments:
+    """Return the moments of a shard, read from ``path`` where it was finished before, else computed and saved there."""
+    watched = Watched(shard, key)
+    if not path.exists():
+        part = moments(watched)
+        publish(path, lambda temporary: _save(temporary, part, watched.fingerprint))
+        return part
+    for indices, _ in watched:
+        advance(len(indices))
+    part, fingerprint = _load(path, K)
+    watched.require(fingerprint, path)
+    return part
+
+
+def _save(path: Path, part: Moments, fingerprint: str) -> None:
+    tensors = {"M": part.M} if part.KX is None else {"M": part.M, "KX": part.KX}
+    story = {"fingerprint": fingerprint, "n": part.n, "trace": part.trace, "XX": part.XX}
+    # One metadata entry: the format does not promise an order for several, and equal moments should be equal bytes.
+    save_file(tensors, path, metadata={"shard": json.dumps(story, sort_keys=True)})
+
+
+def _load(path: Path, K: Tensor) -> tuple[Moments, str]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            story = json.loads(file.metadata()["shard"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+        fingerprint, rest = story.pop("fingerprint"), story
+        return Moments(M=tensors["M"], KX=tensors.get("KX"), K=K.to(torch.float64), **rest), fingerprint
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{path} is not a readable shard of moments ({error}). Delete it and resume.") from error
+
+
+def _view(X: Batch, u: int) -> Batch:
+    return batches.map_tensors(lambda leaf: leaf[u], X)
+
+
+def _flat(X: Batch) -> Tensor:
+    """All leaves of a batch side by side, ``(b, d)``."""
+    leaves = [leaf for leaf in pytree.tree_leaves(X) if isinstance(leaf, Tensor)]
+    return torch.cat([leaf.flatten(1).to(torch.float64) for leaf in leaves], dim=1)
+
+
+def _digest(leaf: Any, update: Callable[[Any], None]) -> None:
+    if isinstance(leaf, Tensor):
+        update(f"{leaf.dtype}{tuple(leaf.shape)}".encode())
+        update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

@@ -1,0 +1,221 @@
+r"""Kernel rows on disk, for the objectives that need them again and again: written once, mapped and streamed after.
+
+A store is a folder of ``rows-00000.npy``, ... of shape ``(n_shard, p, q)``, ``K.npy``, and ``store.json``, which lists
+the finished shards with their fingerprints. The column of ones is added on reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from krepes._checks import require_range
+from krepes.errors import InvalidInputError, RunFolderError
+from krepes.kernels.base import Kernel
+from krepes.rows import DEFAULT_BUDGET, Views, Watched, fingerprint_key, in_shards, pieces, publish
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RowStore:
+    """Rows of ``n`` samples in ``p`` views; satisfies `krepes.objectives.base.RowSource`.
+
+    Attributes:
+        path: The folder.
+        K: Gram matrix of the landmark points, ``(q, q)``, float64.
+        shards: The mapped arrays, ``(n_shard, p, q)`` each.
+    """
+
+    path: Path
+    K: Tensor
+    shards: tuple[np.ndarray[Any, Any], ...]
+
+    @classmethod
+    def open(cls, path: str | Path) -> RowStore:
+        """Open a finished store.
+
+        Args:
+            path: The folder that `store_rows` filled.
+
+        Returns:
+            The store; rows stay on disk until they are asked for.
+
+        Raises:
+            RunFolderError: If the folder is no store, or its pass was not finished.
+        """
+        path = Path(path)
+        manifest = _read_manifest(path)
+        if not manifest["complete"]:
+            raise RunFolderError(
+                f"the pass that fills {path} stopped after {len(manifest['shards'])} shards. "
+                f"Call store_rows again with the same arguments: it resumes there."
+            )
+        try:
+            shards = tuple(
+                np.load(_shard_path(path, number), mmap_mode="r") for number in range(len(manifest["shards"]))
+            )
+            K = torch.from_numpy(np.load(path / "K.npy"))
+        except (OSError, EOFError, ValueError) as error:
+            raise RunFolderError(f"the row store {path} is damaged: {error}. Delete it and store again.") from error
+        return cls(path=path, K=K, shards=shards)
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return sum(len(shard) for shard in self.shards)
+
+    @property
+    def p(self) -> int:
+        """Number of views."""
+        return int(self.shards[0].shape[1])
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """Yield ``K̄``, ``(p, b, q + 1)``, float64: ``size`` samples a batch, fewer in the last, in stream order.
+
+        Args:
+            size: Samples in a batch; how the rows were cut into shards does not show.
+
+        Yields:
+            The augmented rows.
+        """
+        require_range(size, "size", low=1)
+        for start in range(0, self.n, size):
+            rows = torch.from_numpy(self._read(start, start + size)).to(torch.float64)
+            yield torch.nn.functional.pad(rows.transpose(0, 1), (0, 1), value=1.0)
+
+    def _read(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        """Return the rows ``start:stop`` as one array ``(b, p, q)``, whichever shards they lie in."""
+        edges = np.cumsum([0, *(len(shard) for shard in self.shards)])
+        found = [
+            shard[max(start - low, 0) : stop - low]
+            for shard, (low, high) in zip(self.shards, pairwise(edges.tolist()), strict=True)
+            if low < stop and start < high
+        ]
+        return np.concatenate(found)
+
+
+def store_rows(
+    views: Views,
+    kernel: Kernel,
+    prepared: Any,
+    K: Tensor,
+    path: str | Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    shard_batches: int = 64,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: bool = True,
+) -> RowStore:
+    """Write the kernel rows of all samples in one pass, resuming where an earlier call with this ``path`` stopped.
+
+    Args:
+        views: The stream; its ``n``, if it has one, sets the end of the progress bar.
+        kernel: The kernel.
+        prepared: What ``kernel.prepare`` returned for the ``q`` landmark points.
+        K: Gram matrix of the landmark points, ``(q, q)``.
+        path: The folder to fill; it must be new, or begun by the same data, kernel and settings.
+        dtype: Type on disk, float32 or float64.
+        shard_batches: Batches of the stream in a file.
+        memory_budget: Bytes for the rows of a batch; batches of the stream are cut to fit.
+        progress: Show a bar with the rate and the time left.
+
+    Returns:
+        The finished store.
+
+    Raises:
+        InvalidInputError: If the stream is empty or ``dtype`` cannot be stored.
+    """
+    if dtype not in {torch.float32, torch.float64}:
+        raise InvalidInputError(f"rows cannot be stored as {dtype}: pass torch.float32 or torch.float64.")
+    require_range(shard_batches, "shard_batches", low=1)
+    path = Path(path)
+    key = fingerprint_key(kernel, K, dtype=str(dtype))
+    done: list[str] = _read_manifest(path)["shards"] if (path / "store.json").exists() else []
+    count = 0
+    with tqdm(total=getattr(views, "n", None), unit=" samples", desc="rows", disable=not progress) as bar:
+
+        def write(shard: Views, file: Path) -> None:
+            with file.open("wb") as handle:
+                writer = _Appender(handle)
+                for indices, X in shard:
+                    for piece in pieces(X, kernel, prepared, len(K), memory_budget):
+                        writer.append(piece.Kbar[..., :-1].transpose(0, 1).to("cpu", dtype).numpy())
+                    bar.update(len(indices))
+                writer.finish()
+
+        for shard in in_shards(views, shard_batches):
+            watched = Watched(shard, key)
+            file = _shard_path(path, count)
+            if count < len(done):
+                bar.update(sum(len(indices) for indices, _ in watched))
+                watched.require(done[count], file)
+            else:
+                publish(file, lambda temporary, watched=watched: write(watched, temporary))  # type: ignore[misc]
+                done.append(watched.fingerprint)
+                _write_manifest(path, done, complete=False)
+            count += 1
+    if count == 0:
+        raise InvalidInputError("the stream of views is empty. At least one batch is required.")
+    publish(path / "K.npy", lambda temporary: _save_array(temporary, K))
+    _write_manifest(path, done, complete=True)
+    return RowStore.open(path)
+
+
+class _Appender:
+    """An npy file that grows along its first axis; numpy leaves room in the header for the final length."""
+
+    def __init__(self, handle: BinaryIO) -> None:
+        self._handle = handle
+        self._header: dict[str, Any] | None = None
+        self._n = 0
+
+    def append(self, rows: np.ndarray[Any, Any]) -> None:
+        """Add ``rows`` ``(b, ...)``."""
+        if self._header is None:
+            self._header = {"descr": rows.dtype.str, "fortran_order": False, "shape": (0, *rows.shape[1:])}
+            np.lib.format.write_array_header_1_0(self._handle, self._header)
+        self._handle.write(np.ascontiguousarray(rows).data)
+        self._n += len(rows)
+
+    def finish(self) -> None:
+        """Write the final length into the header."""
+        assert self._header is not None
+        self._handle.seek(0)
+        shape = (self._n, *self._header["shape"][1:])
+        np.lib.format.write_array_header_1_0(self._handle, {**self._header, "shape": shape})
+
+
+def _shard_path(path: Path, number: int) -> Path:
+    return path / f"rows-{number:05d}.npy"
+
+
+def _save_array(path: Path, K: Tensor) -> None:
+    with path.open("wb") as handle:
+        np.save(handle, K.detach().to("cpu", torch.float64).numpy())
+
+
+def _write_manifest(path: Path, shards: list[str], *, complete: bool) -> None:
+    text = json.dumps({"version": VERSION, "complete": complete, "shards": shards}, indent=1)
+    publish(path / "store.json", lambda temporary: temporary.write_text(text))
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((path / "store.json").read_text())
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} is not a row store: {error}. Pass a folder that store_rows filled.") from error
+    if manifest.get("version") != VERSION:
+        raise RunFolderError(
+            f"{path} is a row store of version {manifest.get('version')}, this is {VERSION}. Store the rows again."
+        )
+    return manifest
