@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterator
@@ -94,10 +95,12 @@ class ViewStream:
 
     def with_batch_size(self, batch_size: int) -> ViewStream:
         """Return the same views in batches of another size."""
-        other = object.__new__(ViewStream)
-        vars(other).update(vars(self), batch_size=batch_size)
         require_range(batch_size, "batch_size", low=1)
-        return other
+        return self._with(batch_size=batch_size)
+
+    def with_seed(self, seed: int) -> ViewStream:
+        """Return other views of the same samples."""
+        return self._with(seed=seed)
 
     def fingerprint(self) -> str:
         """Return a sha256 of what fixes the views: data, augmentation, seed and p, but not the batch size.
@@ -125,6 +128,11 @@ class ViewStream:
             "sample": sample_shapes(self.source.take(torch.tensor([0]))),
             "augment": self.augment.describe(),
         }
+
+    def _with(self, **changed: int) -> ViewStream:
+        other = copy.copy(self)
+        vars(other).update(changed)
+        return other
 
     def _read(self, indices: Tensor) -> tuple[Batch, Tensor]:
         """Return the checked samples, and their indices on the samples' device."""
