@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from krepes.encoders.resmlp import ResMLP
+from krepes.encoders.resnet import resnet18
 
 
 class Lambda(nn.Module):
@@ -130,9 +132,9 @@ NETWORKS = {
         lambda: nn.Sequential(nn.Linear(7, 16), nn.ReLU(), nn.Linear(16, 9), nn.Tanh(), nn.Linear(9, 4)),
         vectors(7),
     ),
-    "resmlp": (lambda: __import__("krepes.encoders.resmlp").encoders.resmlp.ResMLP(10, width=32, blocks=2, out=6), vectors(10)),
+    "resmlp": (lambda: ResMLP(10, out=6, width=32, B=2), vectors(10)),
     "cnn": (cnn, images(3, 8)),
-    "resnet18": (lambda: __import__("krepes.encoders.resnet").encoders.resnet.resnet18(cifar_stem=True, width=8), images(3, 16)),
+    "resnet18": (lambda: resnet18(cifar_stem=True, width=8), images(3, 16)),
     "vit": (ViT, images(3, 8)),
     "transformer layer": (
         lambda: Lambda(

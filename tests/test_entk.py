@@ -1,33 +1,32 @@
-"""The tangent kernel against written-out Jacobians, network by network."""
+"""The tangent kernel against written-out Jacobians, network by network, and what must hold around it."""
+
+import copy
+import warnings
 
 import pytest
 import torch
-from networks import NETWORKS, make
-from oracles.jacobian import tangent_features
+from torch import nn
 
+from krepes.encoders.resmlp import ResMLP
+from krepes.errors import InvalidInputError, NotFittedError, UnsupportedEncoderError
+from krepes.kernels import forms
 from krepes.kernels.entk import EmpiricalNTK
+from networks import NETWORKS, Lambda, make
+from oracles.jacobian import call, tangent_features
 
 # Relative to max |K|. float64: a few hundred roundings of 1e-16. float32: those of the forward and backward pass.
 FLOAT64, FLOAT32 = 1e-12, 2e-6
+SERVED_BY_FALLBACK = {
+    "text": {"positions.weight"},  # looked up once for the whole batch
+    "tied": {"a.weight"},  # also used transposed
+    "cross attention": {
+        f"attention.{p}" for p in ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
+    },
+    "gru": {f"gru.{p}_l0" for p in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")},
+    "bilinear, tuple input": {"mix.weight", "mix.bias"},
+}
 
-
-def relative_error(K, reference):
-    return float((K.double() - reference).abs().max() / reference.abs().max())
-
-
-def oracle(kernel, encoder, X, Y, **kwargs):
-    heads = kernel.tangent.cotangents
-    return tangent_features(encoder, X, heads, **kwargs) @ tangent_features(encoder, Y, heads, **kwargs).T
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("heads", [1, 3])
-def test_float64_kernel_is_the_jacobian_product(name, heads, generator):
-    encoder, inputs = make(name)
-    X, Y = to_double(inputs(5, generator)), to_double(inputs(4, generator))
-    kernel = EmpiricalNTK(encoder.double(), heads=heads)
-    K = kernel(X, Y)
-    assert relative_error(K, oracle(kernel, encoder, X, Y)) <= FLOAT64
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:Using padding='same'")
 
 
 def to_double(X):
@@ -36,3 +35,281 @@ def to_double(X):
     if isinstance(X, tuple):
         return tuple(to_double(x) for x in X)
     return X.double() if X.is_floating_point() else X
+
+
+def errors(K, reference):
+    """Entry by entry, relative to the largest entry of the reference."""
+    return (K.double() - reference).abs() / reference.abs().max()
+
+
+def oracle(kernel, encoder, X, Y, **kwargs):
+    heads = kernel.tangent.cotangents
+    return tangent_features(encoder, X, heads, **kwargs) @ tangent_features(encoder, Y, heads, **kwargs).T
+
+
+def relu_signs(encoder, X):
+    """Signs of every ReLU's input, sample by sample, ``(n, units)``."""
+    signs, handles = [], []
+    for module in encoder.modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_pre_hook(lambda _, args: signs.append((args[0] > 0).flatten(1))))
+    with torch.no_grad():
+        call(encoder.eval(), X)
+    for handle in handles:
+        handle.remove()
+    return torch.cat(signs, dim=1) if signs else torch.zeros(0)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float64_kernel_is_the_jacobian_product(name, heads, generator):
+    encoder, inputs = make(name)
+    X, Y = to_double(inputs(5, generator)), to_double(inputs(4, generator))
+    kernel = EmpiricalNTK(encoder.double(), heads=heads)
+    assert errors(kernel(X, Y), oracle(kernel, encoder, X, Y)).max() <= FLOAT64
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float32_kernel_is_the_jacobian_product_but_for_flipped_relus(name, generator):
+    encoder, inputs = make(name)
+    X, Y = inputs(12, generator), inputs(6, generator)
+    kernel = EmpiricalNTK(encoder)
+    error = errors(kernel(X, Y), oracle(kernel, encoder, X, Y))
+    wide = copy.deepcopy(encoder).double()
+    flipped = []
+    for Z in (X, Y):
+        narrow_signs, wide_signs = relu_signs(encoder, Z), relu_signs(wide, to_double(Z))
+        flipped.append(
+            (narrow_signs != wide_signs).any(1) if narrow_signs.ndim == 2 else torch.zeros(len(error)).bool()
+        )
+    for i, j in (error > FLOAT32).nonzero().tolist():
+        assert flipped[0][i] or flipped[1][j], f"entry {i, j} is off by {error[i, j]:.1e} and no ReLU flipped"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_parameter_is_covered_and_only_the_named_ones_by_the_fallback(name, generator):
+    encoder, inputs = make(name)
+    kernel = EmpiricalNTK(encoder)
+    kernel.diagonal(inputs(4, generator))
+    coverage = {entry.parameter: entry.rule for entry in kernel.coverage()}
+    assert list(coverage) == [*dict(encoder.named_parameters()), "head.weight", "head.bias"]
+    fallback = {name for name, rule in coverage.items() if rule.startswith("per-sample")}
+    assert fallback == SERVED_BY_FALLBACK.get(name, set())
+    assert not any(rule == "left out" for rule in coverage.values())
+
+
+@pytest.mark.parametrize("name", ["cnn", "vit", "conv2d, many channels", "tied embedding", "text"])
+@pytest.mark.parametrize("route", ["factors", "explicit"])
+def test_both_routes_give_the_same_kernel(name, route, generator, monkeypatch):
+    encoder, inputs = make(name)
+    X, Y = to_double(inputs(5, generator)), to_double(inputs(4, generator))
+    monkeypatch.setattr(forms.Form, "route", lambda self, m: route)
+    monkeypatch.setattr(forms, "TILE", 200)
+    monkeypatch.setattr(forms, "INNER_BLOCK", 50)
+    kernel = EmpiricalNTK(encoder.double(), heads=2)
+    assert errors(kernel(X, Y), oracle(kernel, encoder, X, Y)).max() <= FLOAT64
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "text", "frames folded into the batch", "gru"])
+def test_diagonal_and_mean_come_out_of_the_same_call(name, generator):
+    encoder, inputs = make(name)
+    X, R = to_double(inputs(5, generator)), to_double(inputs(7, generator))
+    kernel = EmpiricalNTK(encoder.double(), heads=2)
+    w = torch.linspace(-1, 2, 7, dtype=torch.float64)
+    mean = kernel.mean_feature(R, w)
+    rows = kernel.rows(X, kernel.prepare(R), diagonal=True, mean=mean)
+    K_xr, K_rr = oracle(kernel, encoder, X, R), oracle(kernel, encoder, R, R)
+    tight = {"rtol": 1e-10, "atol": 1e-12 * float(K_rr.max())}  # sums of products of order |K|
+    torch.testing.assert_close(rows.diagonal, oracle(kernel, encoder, X, X).diagonal(), **tight)
+    torch.testing.assert_close(kernel.diagonal(X), rows.diagonal, **tight)
+    torch.testing.assert_close(rows.mean, K_xr @ w, **tight)
+    torch.testing.assert_close(torch.tensor(mean.square, dtype=torch.float64), w @ K_rr @ w, **tight)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "text"])
+def test_budget_moves_landmarks_to_disk_and_changes_nothing(name, generator):
+    encoder, inputs = make(name)
+    X, Y = to_double(inputs(9, generator)), to_double(inputs(8, generator))
+    kernel = EmpiricalNTK(encoder.double())
+    expected = kernel(X, Y)
+    kernel.memory_budget = 2048
+    prepared = kernel.prepare(Y)
+    assert prepared.spilled
+    torch.testing.assert_close(kernel.rows(X, prepared).K, expected, rtol=1e-12, atol=0)  # another order of summation
+
+
+def test_bfloat16_contraction_is_near_and_not_exact(generator):
+    encoder, inputs = make("mlp")
+    X = inputs(20, generator)
+    exact, rough = EmpiricalNTK(encoder)(X, X), EmpiricalNTK(encoder, contraction=torch.bfloat16)(X, X)
+    error = float(errors(rough, exact.double()).max())
+    assert 1e-5 < error < 2e-2  # 8 bits of mantissa: 4e-3 an entry
+
+
+def test_queries_and_keys_of_one_token_attention_are_dropped(generator):
+    encoder = ResMLP(6, out=4, width=16, B=1)
+    kernel = EmpiricalNTK(encoder)
+    prepared = kernel.prepare(torch.randn(5, 6, generator=generator))
+    kept = [side.columns[1] for side in prepared.sides if side.columns[1] is not None]
+    assert [columns.tolist() for columns in kept] == [list(range(32, 48))]  # the values' third of in_proj
+
+
+def test_more_heads_average_more_probes(generator):
+    encoder, inputs = make("mlp")
+    X = inputs(12, generator)
+
+    def spread(heads):
+        kernels = torch.stack([EmpiricalNTK(encoder, heads=heads, seed=s)(X, X) for s in range(12)])
+        return float(kernels.std(0).mean())
+
+    assert spread(16) < 0.5 * spread(1)  # a quarter in expectation
+
+
+def test_parameter_choice_is_the_kernel_of_that_subset(generator):
+    encoder, inputs = make("mlp")
+    X = to_double(inputs(5, generator))
+    for pattern, names in [("last", {"4.weight", "4.bias"}), ("*.bias", {"0.bias", "2.bias", "4.bias"})]:
+        kernel = EmpiricalNTK(encoder.double(), parameters=pattern)
+        assert errors(kernel(X, X), oracle(kernel, encoder, X, X, names=names)).max() <= FLOAT64
+        assert {c.parameter for c in kernel.coverage() if c.rule == "linear"} == names
+    with pytest.raises(UnsupportedEncoderError, match=r"no parameter is left.*'nothing'"):
+        EmpiricalNTK(encoder, parameters="nothing")
+
+
+def test_frozen_parameters_count_unless_excluded(generator):
+    encoder, inputs = make("mlp")
+    X = to_double(inputs(4, generator))
+    encoder.double()[0].requires_grad_(False)
+    included, excluded = EmpiricalNTK(encoder), EmpiricalNTK(encoder, include_frozen=False)
+    assert errors(included(X, X), oracle(included, encoder, X, X)).max() <= FLOAT64
+    names = {"2.weight", "2.bias", "4.weight", "4.bias"}
+    assert errors(excluded(X, X), oracle(excluded, encoder, X, X, names=names)).max() <= FLOAT64
+    assert {c.parameter for c in excluded.coverage() if c.rule == "left out"} == {"0.weight", "0.bias"}
+
+
+def test_encoder_is_left_as_it_was(generator):
+    encoder = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2)).train()
+    encoder[1].eval()
+    encoder[0].weight.requires_grad_(False)
+    before = copy.deepcopy(encoder.state_dict())
+    EmpiricalNTK(encoder)(torch.randn(6, 4, generator=generator), torch.randn(3, 4, generator=generator))
+    assert [module.training for module in encoder] == [True, False, True, True]
+    assert [p.requires_grad for p in encoder.parameters()] == [False, True, True, True, True, True]
+    assert all(p.grad is None for p in encoder.parameters())
+    torch.testing.assert_close(encoder.state_dict(), before, rtol=0, atol=0)
+
+
+def test_one_sample_is_enough_to_start(generator):
+    encoder, inputs = make("transformer, batch second")
+    x, Y = to_double(inputs(1, generator)), to_double(inputs(5, generator))
+    kernel = EmpiricalNTK(encoder.double())
+    assert errors(kernel(x, Y), oracle(kernel, encoder, x, Y)).max() <= FLOAT64
+
+
+def test_output_picks_the_embedding(generator):
+    encoder = Lambda(lambda self, x: {"embedding": self.fc(x), "loss": x.sum()}, fc=nn.Linear(4, 3))
+    X = torch.randn(5, 4, generator=generator)
+    with pytest.raises(UnsupportedEncoderError, match="pick the embedding"):
+        EmpiricalNTK(encoder).diagonal(X)
+    kernel = EmpiricalNTK(encoder, output=lambda out: out["embedding"])
+    reference = EmpiricalNTK(encoder.fc)
+    torch.testing.assert_close(kernel(X, X), reference(X, X), rtol=1e-6, atol=1e-6)
+
+
+def test_a_wrong_rule_is_caught_and_replaced(generator, monkeypatch):
+    """The check against autograd on the first samples is what lets an unusual layer through safely."""
+    from krepes.kernels import layers
+
+    encoder, inputs = make("mlp")
+    X = to_double(inputs(5, generator))
+    honest = layers.LinearRule.form
+
+    def halved(self, site, d, n, layout, *, weight, bias):
+        return honest(self, site, [0.5 * part for part in d], n, layout, weight=weight, bias=bias)
+
+    monkeypatch.setattr(layers.LinearRule, "form", halved)
+    kernel = EmpiricalNTK(encoder.double())
+    assert errors(kernel(X, X), oracle(kernel, encoder, X, X)).max() <= FLOAT64
+    assert all(c.rule.startswith(("per-sample", "head")) for c in kernel.coverage())
+
+
+class Refused:
+    """Encoders that must be refused, with the words that say why."""
+
+    def nan_weight():
+        encoder = nn.Linear(3, 2)
+        encoder.weight.data[1, 2] = float("nan")
+        return encoder
+
+    def quantized():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return nn.Sequential(torch.ao.nn.quantized.dynamic.Linear(3, 2), nn.Linear(2, 2))
+
+    def overwriting():
+        def forward(self, x):
+            hidden = self.first(x)
+            out = self.fc(hidden)
+            hidden.relu_()
+            return out + hidden
+
+        return Lambda(forward, first=nn.Linear(3, 3), fc=nn.Linear(3, 3))
+
+    CASES = {
+        "no parameters": (lambda: nn.Flatten(), "no parameters"),
+        "complex": (lambda: nn.Linear(3, 2, dtype=torch.complex64), "complex"),
+        "quantized": (quantized, "quantized module"),
+        "batch statistics": (
+            lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False)),
+            "without running statistics",
+        ),
+        "hidden batch statistics": (
+            lambda: Lambda(lambda self, x: self.fc(x) - self.fc(x).mean(0), fc=nn.Linear(3, 2)),
+            "alone in its batch",
+        ),
+        "random": (
+            lambda: Lambda(lambda self, x: nn.functional.dropout(self.fc(x), 0.5, training=True), fc=nn.Linear(3, 8)),
+            "two forward passes of the same samples differ",
+        ),
+        "input overwritten": (overwriting, "input of 'fc.weight'.*overwritten in place"),
+        "data-dependent": (
+            lambda: Lambda(
+                lambda self, x: self.b(self.a(x)) if len(x) < 4 else self.a(x), a=nn.Linear(3, 3), b=nn.Linear(3, 3)
+            ),
+            "depends on the data",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", Refused.CASES)
+def test_refusals_say_why(name, generator):
+    build, words = Refused.CASES[name]
+    torch.manual_seed(0)
+    with pytest.raises(UnsupportedEncoderError, match=words):
+        EmpiricalNTK(build()).diagonal(torch.randn(6, 3, generator=generator))
+
+
+def test_not_finite_weights_and_inputs_are_refused_with_their_place(generator):
+    with pytest.raises(InvalidInputError, match=r"parameter 'weight' holds 1 NaN.*\(1, 2\)"):
+        EmpiricalNTK(Refused.nan_weight())
+    X = torch.randn(6, 3, generator=generator)
+    X[5, 1] = float("inf")
+    with pytest.raises(
+        InvalidInputError, match=r"input of the encoder holds 1 NaN or infinite entries of 18.*\(5, 1\)"
+    ):
+        EmpiricalNTK(nn.Linear(3, 2)).diagonal(X)
+    with pytest.raises(InvalidInputError, match="holds no sample"):
+        EmpiricalNTK(nn.Linear(3, 2)).diagonal(X[:0])
+
+
+def test_coverage_before_any_data_says_what_to_do():
+    with pytest.raises(NotFittedError, match="call the kernel on some data first"):
+        EmpiricalNTK(nn.Linear(3, 2)).coverage()
+
+
+def test_description_is_plain_and_follows_the_weights(generator):
+    encoder, _ = make("mlp")
+    first = EmpiricalNTK(encoder, heads=2, seed=7).describe()
+    assert (first["heads"], first["head_seed"], first["parameter_count"]) == (2, 7, 321)
+    encoder[0].bias.data[0] += 1
+    assert EmpiricalNTK(encoder, heads=2, seed=7).describe()["weights_sha256"] != first["weights_sha256"]

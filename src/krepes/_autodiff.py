@@ -6,9 +6,10 @@ J v  = jvp,      Jᵀ w = vjp,      ∇f,      ∇²f v = the derivative of the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch.func
-from torch import Tensor
+from torch import Tensor, nn
 
 Function = Callable[[Tensor], Tensor]
 
@@ -34,3 +35,15 @@ def gradient(function: Function, x: Tensor) -> Tensor:
 def hessian_product(function: Function, x: Tensor, v: Tensor) -> Tensor:
     """Return ``∇²function(x) v`` of a scalar ``function``, forward over reverse, shaped like ``x``."""
     return torch.func.jvp(torch.func.grad(function), (x,), (v,))[1]
+
+
+def with_parameters(module: nn.Module, parameters: dict[str, Tensor]) -> Callable[..., Any]:
+    """Return the module's forward pass with the named parameters replaced; the module itself is left alone."""
+    return lambda *args, **kwargs: torch.func.functional_call(module, parameters, args, kwargs)
+
+
+def per_sample_jacobian(
+    function: Callable[[dict[str, Tensor], Any], Tensor], parameters: dict[str, Tensor], X: Any
+) -> dict[str, Tensor]:
+    """Return the Jacobians of ``function(parameters, x)`` ``(r,)`` at each sample: ``(n, r, *shape)`` a parameter."""
+    return torch.func.vmap(lambda x: torch.func.jacrev(function)(parameters, x))(X)

@@ -136,8 +136,13 @@ class EmpiricalNTK(Kernel):
     def chunks(self, X: Batch, *, m: int) -> Iterator[tuple[slice, list[Form]]]:
         """Yield ``(slice, forms)`` of as many samples at a time as the memory budget allows against ``m`` columns."""
         self.tangent.probe(X)
-        share = min(self.memory_budget // 4, LARGEST_SHARE)
-        per_row = self.tangent.bytes_per_sample + 4 * m * self.tangent.cotangents.element_size()
-        size = max(1, min(LARGEST_CHUNK, int(share // per_row)))
+        size = chunk_size(self.tangent, self.memory_budget, columns=m)
         for rows, samples in batches.chunks(X, size):
             yield rows, self.tangent.forms(samples)
+
+
+def chunk_size(tangent: Tangent, memory_budget: int, *, columns: int) -> int:
+    """Return how many samples go through the encoder at a time: a quarter of the budget, at most what is useful."""
+    share = min(memory_budget // 4, LARGEST_SHARE)
+    per_row = tangent.bytes_per_sample + 4 * columns * tangent.cotangents.element_size()
+    return max(1, min(LARGEST_CHUNK, int(share // per_row)))

@@ -32,14 +32,15 @@ class Window:
     groups: int
 
     def unfold(self, x: Tensor) -> Tensor:
-        """Return the patches of ``x`` ``(N, C, *size)`` as ``(N, T, groups, C/groups · kernel)``."""
+        """Return the patches of ``x`` ``(N, C, *size)`` as ``(N, groups, C/groups · kernel, T)``."""
         x = torch.nn.functional.pad(x, [side for p in reversed(self.padding) for side in (p, p)])
         axes = len(self.kernel)
         for axis, (k, step, gap) in enumerate(zip(self.kernel, self.stride, self.dilation, strict=True)):
             x = x.unfold(2 + axis, (k - 1) * gap + 1, step)[..., ::gap]
         N, C = x.shape[:2]
-        x = x.movedim(1, 1 + axes)  # (N, *out, C, *kernel)
-        return x.reshape(N, -1, self.groups, C // self.groups * _product(self.kernel))
+        # Output pixels go last: the copy then runs along whole picture rows.
+        x = x.permute(0, 1, *range(2 + axes, 2 + 2 * axes), *range(2, 2 + axes))
+        return x.reshape(N, self.groups, C // self.groups * _product(self.kernel), -1)
 
     def overlap(self, axis: int, offset: int, size_in: int, size_out: int) -> tuple[slice, slice]:
         """Return the output positions, and their input pixels, for which a kernel offset falls inside the picture."""
@@ -71,19 +72,26 @@ class Patches(Form):
     dtype: torch.dtype | None = None
     fields: ClassVar[tuple[str, ...]] = ("x", "d")
 
+    def _channels(self) -> tuple[Tensor, Tensor]:
+        """Return patches ``(n, s, I, T)`` and output gradients ``(n, s, r O/s, T)``; frames are tokens too."""
+        (n, f, r, O), s = self.d.shape[:4], self.window.groups
+        a = self.window.unfold(self.x.flatten(0, 1)).unflatten(0, (n, f))
+        a = a[:, 0] if f == 1 else a.permute(0, 2, 3, 1, 4).flatten(3)
+        d = self.d.reshape(n, f, r, s, O // s, -1).permute(0, 3, 2, 4, 1, 5)  # (n, s, r, O/s, f, T)
+        return a, d.reshape(n, s, r * (O // s), -1)
+
     def outer(self) -> Outer:
         """Return the same gradients over unfolded patches."""
-        n, f, r, O = self.d.shape[:4]
-        a = self.window.unfold(self.x.flatten(0, 1))
-        s = self.window.groups
-        d = self.d.reshape(n, f, r, s, O // s, -1).permute(0, 1, 5, 3, 2, 4)  # (n, f, T, s, r, O/s)
-        return Outer(
-            a.reshape(n, -1, *a.shape[2:]), d.reshape(n, -1, s, r * (O // s)), bias=self.bias, dtype=self.dtype
-        )
+        a, d = self._channels()
+        return Outer(a.permute(0, 3, 1, 2), d.permute(0, 3, 1, 2), bias=self.bias, dtype=self.dtype)
 
     def explicit(self) -> Tensor:
         """Return ``(n, P)``: one batched product of output gradients and patches."""
-        return self.outer().explicit()
+        a, d = self._channels()
+        G = d @ a.transpose(2, 3)
+        if self.bias:
+            G = torch.cat([G, d.sum(3, keepdim=True)], dim=3)
+        return G.flatten(1)
 
     def transient(self) -> int:
         """Return the gradient's size and that of the unfolded patches."""

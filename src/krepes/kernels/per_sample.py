@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jacrev, vmap
 
 from krepes import batches
+from krepes._autodiff import per_sample_jacobian, with_parameters
 from krepes.kernels.capture import apply
 
 
@@ -40,7 +40,9 @@ class PerSample:
         chosen = {name: parameters[name].detach() for name in self.names}
         if self.vectorised:
             try:
-                return self._flat(vmap(lambda x: jacrev(self._outputs)(chosen, x, cotangents))(X))
+                return self._flat(
+                    per_sample_jacobian(lambda leaves, x: self._outputs(leaves, x, cotangents), chosen, X)
+                )
             except RuntimeError:  # a layer that vmap cannot batch, such as nn.GRU
                 self.vectorised = False
         n = batches.count(X)
@@ -50,17 +52,14 @@ class PerSample:
     def _outputs(self, chosen: dict[str, Tensor], x: Any, cotangents: Tensor) -> Tensor:
         """Return the ``(r,)`` head outputs of one sample without its sample axis."""
         X = batches.map_tensors(lambda leaf: leaf.unsqueeze(0), x)
-        return cotangents @ apply(self._with(chosen), X, self.output)[0]
+        return cotangents @ apply(with_parameters(self.encoder, chosen), X, self.output)[0]
 
     def _one(self, chosen: dict[str, Tensor], X: Any, cotangents: Tensor) -> Tensor:
         """Return ``(1, r P)`` by plain autograd."""
         leaves = {name: value.clone().requires_grad_() for name, value in chosen.items()}
-        outputs = cotangents @ apply(self._with(leaves), X, self.output)[0]
+        outputs = cotangents @ apply(with_parameters(self.encoder, leaves), X, self.output)[0]
         heads = [torch.autograd.grad(out, list(leaves.values()), retain_graph=True) for out in outputs]
         return torch.cat([g.reshape(1, -1) for gradients in heads for g in gradients], dim=1)
-
-    def _with(self, chosen: dict[str, Tensor]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: functional_call(self.encoder, chosen, args, kwargs)
 
     def _flat(self, gradients: dict[str, Tensor]) -> Tensor:
         """Return ``(n, r P)`` of tensors ``(n, r, *shape)``."""

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from krepes import batches
+from krepes._autodiff import with_parameters
 from krepes.batches import Batch
 from krepes.errors import NotFittedError, UnsupportedEncoderError
 from krepes.kernels.capture import Call, apply, capture, evaluation
@@ -145,8 +145,8 @@ class Tangent:
     def probe(self, X: Batch) -> None:
         """Choose the rules on the first three samples of ``X``; nothing happens if that was done before."""
         if self.groups is None:
+            batches.require_usable(batches.take(X, slice(0, PROBE)), "the input of the encoder")
             first = self.cast(_three(X))
-            batches.require_usable(first, "the input of the encoder")
             with evaluation(self.encoder):
                 self._choose_rules(first)
 
@@ -188,8 +188,7 @@ class Tangent:
     def _autograd(self, X: Batch, c: Tensor) -> dict[str, Tensor | None]:
         """Return the gradient of ``Σ c_i f_1(x_i)`` in each tracked parameter, by plain autograd."""
         leaves = {name: value.detach().requires_grad_() for name, value in self.tracked.items()}
-        run: Callable[..., Any] = lambda *args, **kwargs: functional_call(self.encoder, leaves, args, kwargs)  # noqa: E731
-        out = (apply(run, X, self.output) @ self.cotangents[0]) @ c
+        out = (apply(with_parameters(self.encoder, leaves), X, self.output) @ self.cotangents[0]) @ c
         if not out.requires_grad:
             return dict.fromkeys(leaves)
         return dict(zip(leaves, torch.autograd.grad(out, list(leaves.values()), allow_unused=True), strict=True))

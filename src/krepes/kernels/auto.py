@@ -1,0 +1,78 @@
+"""Exact or sketched: the cheaper tangent kernel for a given encoder, data and number of landmarks, and why."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from torch import nn
+
+from krepes import batches
+from krepes.batches import Batch
+from krepes.errors import InvalidInputError
+from krepes.kernels.entk import GIB, EmpiricalNTK
+from krepes.kernels.sketch import SketchedNTK, sketch_cost
+
+logger = logging.getLogger("krepes")
+
+Tangents = EmpiricalNTK | SketchedNTK
+
+
+def tangent_kernel(
+    encoder: nn.Module,
+    X: Batch,
+    m: int,
+    *,
+    kernel: str = "auto",
+    q: int = 4096,
+    memory_budget: int = GIB,
+    **settings: Any,
+) -> tuple[Tangents, str]:
+    """Return the tangent kernel that should cost least for rows against ``m`` landmark points.
+
+    Args:
+        encoder: The network.
+        X: Some samples: three are enough.
+        m: Number of landmark points.
+        kernel: ``"exact"``, ``"sketch"``, or ``"auto"`` to choose by predicted cost.
+        q: Features of the sketch.
+        memory_budget: Bytes, passed on to the kernel. An exact kernel whose landmarks would not fit is not chosen.
+        **settings: Passed on to the kernel: heads, seed, parameters, include_frozen, output.
+
+    Returns:
+        The kernel, and one sentence that says which was taken and why.
+
+    Raises:
+        InvalidInputError: If ``kernel`` is not one of the three.
+    """
+    if kernel not in {"auto", "exact", "sketch"}:
+        raise InvalidInputError(f"kernel={kernel!r} is unknown: choose 'auto', 'exact' or 'sketch'.")
+    exact = EmpiricalNTK(encoder, memory_budget=memory_budget, **settings)
+    sketch = SketchedNTK(encoder, q=q, memory_budget=memory_budget, **settings)
+    if kernel != "auto":
+        return (exact, "exact, as asked") if kernel == "exact" else (sketch, f"sketch with q={q}, as asked")
+    cost_exact, cost_sketch, size = predicted_costs(exact, X, m, q)
+    fits = size <= memory_budget // 2
+    take_exact = cost_exact <= cost_sketch and fits
+    reason = (
+        f"{'exact' if take_exact else f'sketch with q={q}'}: beyond the shared forward and backward pass a row against "
+        f"{m} landmark points costs about {cost_exact / 1e6:.0f} million multiply-adds exactly and "
+        f"{cost_sketch / 1e6:.0f} million by a sketch; exact landmarks take {size / (1 << 20):.0f} MiB"
+        f"{'' if fits else ', more than half the memory budget'}"
+    )
+    logger.info("kernel='auto' took %s", reason)
+    return (exact if take_exact else sketch), reason
+
+
+def predicted_costs(exact: EmpiricalNTK, X: Batch, m: int, q: int) -> tuple[float, float, float]:
+    """Return multiply-adds a row exactly and by a sketch, and the bytes of the exact landmark side."""
+    forms = exact.tangent.forms(batches.take(X, slice(0, 1)))
+    cost_exact = cost_sketch = size = 0.0
+    for form in forms:
+        by_factors, explicit, writing = form.costs()
+        route = form.route(m)
+        cost_exact += m * by_factors if route == "factors" else m * explicit + writing
+        cost_sketch += min(sketch_cost(form, q))
+        kept = sum(getattr(form, name).numel() for name in form.fields) if route == "factors" else explicit
+        size += 4.0 * m * kept
+    return cost_exact, cost_sketch + m * q, size

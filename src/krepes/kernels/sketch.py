@@ -1,0 +1,218 @@
+r"""Explicit tangent features of dimension q whose inner products are the tangent kernel in expectation.
+
+A gradient ``Σ_t d_t ⊗ a_t`` is hashed without being written out: entry ``(o, i)`` goes to bucket ``h(o) + h'(i) mod q``
+with sign ``s(o) s'(i)``, and such a tensor sketch is a circular convolution of two count sketches,
+
+    sketch(Σ_t d_t ⊗ a_t) = F⁻¹( Σ_t F(count(d_t)) · F(count'(a_t)) ).
+
+Where the gradient is small and tokens are many, writing it out and hashing it directly is cheaper and gives the same
+numbers. Each group of parameters has hashes of its own and the sketches add up: ``E<φ̂(x), φ̂(x')> = k(x, x')``, with
+a relative error that falls as ``q^{-1/2}``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from krepes import batches
+from krepes._checks import require_range
+from krepes.batches import Batch
+from krepes.kernels.base import Kernel, MeanFeature, Rows
+from krepes.kernels.entk import GIB, chunk_size
+from krepes.kernels.forms import Form, Lookup, Outer
+from krepes.kernels.patches import Patches
+from krepes.kernels.tangent import Coverage, Tangent
+
+SCATTER, TRANSFORM = 60.0, 17.0
+"""Cost of hashing one entry, and of one entry (times log2 q) of a Fourier transform, in multiply-adds of a product."""
+
+
+@dataclass(frozen=True)
+class Hash:
+    """A bucket in ``range(q)`` and a sign for each of ``size`` entries."""
+
+    bucket: Tensor
+    sign: Tensor
+
+    @classmethod
+    def draw(cls, size: int, q: int, generator: torch.Generator, like: Tensor) -> Hash:
+        """Return independent uniform buckets and signs on the device of ``like``."""
+        bucket = torch.randint(0, q, (size,), generator=generator)
+        sign = 2 * torch.randint(0, 2, (size,), generator=generator) - 1
+        return cls(bucket.to(like.device), sign.to(like.device, like.dtype))
+
+    def count(self, x: Tensor, q: int) -> Tensor:
+        """Return the count sketch ``(..., q)`` of ``x`` ``(..., size)``."""
+        out = x.new_zeros(*x.shape[:-1], q)
+        return out.scatter_add_(-1, self.bucket.expand(x.shape), x * self.sign)
+
+
+class SketchedNTK(Kernel):
+    """The tangent kernel through explicit random features, for many landmarks or convolutional encoders.
+
+    Args:
+        encoder: As for `EmpiricalNTK`.
+        q: Number of features.
+        heads: As for `EmpiricalNTK`.
+        seed: Seed of the heads; with ``sketch_seed`` it fixes the kernel.
+        sketch_seed: Seed of the hashes.
+        parameters: As for `EmpiricalNTK`.
+        include_frozen: As for `EmpiricalNTK`.
+        output: As for `EmpiricalNTK`.
+        memory_budget: Bytes for activations and transients. Features of prepared samples, ``4 q`` bytes each, are kept.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        q: int = 4096,
+        heads: int = 1,
+        seed: int = 0,
+        sketch_seed: int = 0,
+        parameters: str | Sequence[str] = "*",
+        include_frozen: bool = True,
+        output: Callable[[Any], Tensor] | None = None,
+        memory_budget: int = GIB,
+    ) -> None:
+        require_range(q, "q", low=2)
+        require_range(heads, "heads", low=1)
+        self.q, self.sketch_seed, self.memory_budget = q, sketch_seed, memory_budget
+        self.tangent = Tangent(
+            encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
+        )
+        self._hashes: dict[int, tuple[Hash, Hash]] = {}
+
+    def features(self, X: Batch) -> Tensor:
+        """Return ``φ̂(x)``, ``(n, q)``, for samples ``X`` ``(n, ...)``."""
+        return torch.cat([phi for _, phi in self.stream(X)])
+
+    def stream(self, X: Batch) -> Iterator[tuple[slice, Tensor]]:
+        """Yield ``(slice, φ̂)`` for as many samples at a time as the memory budget allows.
+
+        Args:
+            X: Samples, ``(n, ...)``.
+
+        Yields:
+            The rows and their features, ``(b, q)``.
+        """
+        self.tangent.probe(X)
+        size = chunk_size(self.tangent, self.memory_budget, columns=self.q)
+        for rows, samples in batches.chunks(X, size):
+            yield rows, self._sketch(self.tangent.forms(samples))
+
+    def prepare(self, Y: Batch) -> Tensor:
+        """Return the features of ``Y``, ``(m, q)``."""
+        return self.features(Y)
+
+    def rows(self, X: Batch, prepared: Tensor, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
+        """Return inner products of features; see `Kernel.rows`."""
+        parts = []
+        for _, phi in self.stream(X):
+            square = phi.square().sum(1) if diagonal else phi[:0, 0]
+            dot = phi @ mean.content if mean is not None else phi[:0, 0]
+            parts.append((phi @ prepared.T, square, dot))
+        K, squares, dots = (torch.cat(column) for column in zip(*parts, strict=True))
+        return Rows(K, squares if diagonal else None, dots if mean is not None else None)
+
+    def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
+        """Return ``Σ w_i φ̂(x_i)``, by default the mean, as one vector ``(q,)``."""
+        n = batches.count(X)
+        w = torch.full((n,), 1.0 / n, dtype=torch.float64) if weights is None else weights.double()
+        total = sum(w[rows].to(phi.device) @ phi.double() for rows, phi in self.stream(X))
+        assert isinstance(total, Tensor)
+        return MeanFeature(content=total.to(self.tangent.dtype), square=float(total.square().sum()))
+
+    def coverage(self) -> list[Coverage]:
+        """Return each parameter with the rule that served it; known after the first samples."""
+        return self.tangent.coverage()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings that fix the kernel, with a fingerprint of the encoder's weights."""
+        return {"kernel": "sketch", "q": self.q, "sketch_seed": self.sketch_seed, **self.tangent.describe()}
+
+    def _sketch(self, forms: list[Form]) -> Tensor:
+        """Return the summed sketch of all groups, ``(n, q)``: the convolutions share one inverse transform."""
+        direct = torch.zeros(forms[0].n, self.q, dtype=self.tangent.dtype, device=self.tangent.device)
+        transformed: Tensor | None = None
+        for i, form in enumerate(forms):
+            left, right = self._hash(i, form)
+            if isinstance(form, Lookup):
+                direct += _lookup(form, left, right, self.q)
+            elif isinstance(form, (Outer, Patches)) and by_transform(form, self.q):
+                part = _convolution(form.outer() if isinstance(form, Patches) else form, left, right, self.q)
+                transformed = part if transformed is None else transformed + part
+            else:
+                direct += _written_out(form, left, right, self.q)
+        if transformed is not None:
+            direct += torch.fft.irfft(transformed, n=self.q)
+        return direct
+
+    def _hash(self, i: int, form: Form) -> tuple[Hash, Hash]:
+        """Return the hashes of group ``i`` for output and input entries, drawn at first use."""
+        if i not in self._hashes:
+            draw = torch.Generator().manual_seed(1_000_003 * self.sketch_seed + i)
+            like = getattr(form, form.fields[-1])
+            left, right = hash_sizes(form)
+            self._hashes[i] = Hash.draw(left, self.q, draw, like), Hash.draw(right, self.q, draw, like)
+        return self._hashes[i]
+
+
+def hash_sizes(form: Form) -> tuple[int, int]:
+    """Return how many output and input entries a group's gradient has: their product is its size ``P``."""
+    if isinstance(form, Outer):
+        return form.a.shape[2] * form.d.shape[3], form.a.shape[3] + form.bias
+    if isinstance(form, Patches):
+        r, O, C = form.d.shape[2], form.d.shape[3], form.x.shape[2]
+        return r * O, C // form.window.groups * math.prod(form.window.kernel) + form.bias
+    if isinstance(form, Lookup):
+        return form.V, form.d.shape[2]
+    return form.explicit().shape[1], 1
+
+
+def by_transform(form: Outer | Patches, q: int) -> bool:
+    """Return whether Fourier transforms of every token cost less than writing the gradient out."""
+    return sketch_cost(form, q)[0] < sketch_cost(form, q)[1]
+
+
+def sketch_cost(form: Form, q: int) -> tuple[float, float]:
+    """Return the multiply-adds a sample costs by transforms, and written out."""
+    left, right = hash_sizes(form)
+    writing = form.costs()[2]
+    tokens = writing / max(form.costs()[1], 1.0)
+    return tokens * (2 * TRANSFORM * q * math.log2(q) + SCATTER * (left + right)), writing + SCATTER * left * right
+
+
+def _convolution(form: Outer, left: Hash, right: Hash, q: int) -> Tensor:
+    """Return the transform of the tensor sketch, ``(n, q/2 + 1)``, summed over tokens and channel groups."""
+    n, T, s, _ = form.a.shape
+    a = nn.functional.pad(form.a, (0, 1), value=1.0) if form.bias else form.a
+    O = form.d.shape[3]
+    total = torch.zeros(n, q // 2 + 1, dtype=torch.complex64 if a.dtype == torch.float32 else torch.complex128)
+    total = total.to(a.device)
+    for group in range(s):
+        outputs = Hash(left.bucket[group * O : (group + 1) * O], left.sign[group * O : (group + 1) * O])
+        d_hat = torch.fft.rfft(outputs.count(form.d[:, :, group], q))
+        a_hat = torch.fft.rfft(right.count(a[:, :, group], q))
+        total += (d_hat * a_hat).sum(1)
+    return total
+
+
+def _written_out(form: Form, left: Hash, right: Hash, q: int) -> Tensor:
+    """Return the same sketch from the written-out gradient, ``(n, q)``."""
+    bucket = (left.bucket[:, None] + right.bucket[None, :]).remainder(q).reshape(-1)
+    sign = (left.sign[:, None] * right.sign[None, :]).reshape(-1)
+    return Hash(bucket, sign).count(form.explicit(), q)
+
+
+def _lookup(form: Lookup, left: Hash, right: Hash, q: int) -> Tensor:
+    """Return the sketch of embedding gradients, ``(n, q)``: every token's row is hashed to where it belongs."""
+    bucket = (left.bucket[form.ids].unsqueeze(2) + right.bucket).remainder(q).flatten(1)
+    values = (left.sign[form.ids].unsqueeze(2) * right.sign * form.d).flatten(1)
+    return values.new_zeros(form.n, q).scatter_add_(1, bucket, values)
