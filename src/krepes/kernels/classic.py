@@ -50,12 +50,29 @@ def flatten(X: Batch, what: str = "X") -> Tensor:
 
 
 def squared_distances(X: Tensor, Y: Tensor) -> Tensor:
-    """Return ``|x - y|²``, ``(b, m)``, for ``X`` ``(b, d)`` and ``Y`` ``(m, d)``, never negative."""
-    # The expansion |x|² - 2xᵀy + |y|² cancels for data far from the origin; distances do not feel the shift.
+    """Return ``|x - y|²``, ``(b, m)``, for ``X`` ``(b, d)`` and ``Y`` ``(m, d)``, zero where rounding hides it."""
+    # The expansion |x|² + |y|² - 2xᵀy cancels for data far from the origin; distances do not feel the shift.
     shift = Y.mean(0)
     X, Y = X - shift, Y - shift
-    D = torch.addmm(Y.square().sum(1), X, Y.T, alpha=-2)
-    return D.add_(X.square().sum(1, keepdim=True)).clamp_(min=0)
+    return distances_from_products(X @ Y.T, X.square().sum(1), Y.square().sum(1))
+
+
+def distances_from_products(K: Tensor, x_squares: Tensor, y_squares: Tensor) -> Tensor:
+    """Return ``|x|² + |y|² - 2 K``, zero where it is not above the rounding of its terms.
+
+    So a sample is at distance zero from its duplicate, as in exact arithmetic, and nothing is negative.
+
+    Args:
+        K: Inner products, ``(b, m)``.
+        x_squares: ``|x|²``, ``(b,)``.
+        y_squares: ``|y|²``, ``(m,)``.
+
+    Returns:
+        Squared distances, ``(b, m)``.
+    """
+    total = x_squares.to(K.dtype)[:, None] + y_squares.to(K.dtype)
+    D = total - 2 * K
+    return D.mul_(D > total.mul_(32 * torch.finfo(K.dtype).eps))
 
 
 def median_distance(X: Batch, *, p: float, generator: torch.Generator, sample: int) -> float:

@@ -1,0 +1,140 @@
+r"""Randomly pivoted Cholesky: each landmark is drawn in proportion to what the earlier ones leave unexplained.
+
+    d = diag K;  repeat:  s ~ d / Σd,   g = (K[:, s] - F F[s]ᵀ) / √d_s,   F <- [F, g],   d <- d - g²
+
+``K ≈ F Fᵀ`` is the Nyström approximation on the pivots and ``Σd`` its trace error (Chen, Epperly, Tropp and Webber).
+One pivot at a time reads all of ``X`` and ``F`` for a single column. Here a block of pivots is proposed from the
+present ``d`` and each is accepted with the probability by which ``d`` there has shrunk since (Epperly, Tropp and
+Webber, "Embrace rejection"). Rejection sampling makes the pivots exactly as likely as one at a time, and the accepted
+ones cost one pass, all in matrix products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from krepes import batches
+from krepes._checks import require_finite, require_range
+from krepes.batches import Batch
+from krepes.errors import RankDeficientKernelError
+from krepes.kernels.base import Kernel
+from krepes.landmarks.base import (
+    MEMORY_BUDGET,
+    draw,
+    pieces_within,
+    require_kernel,
+    require_selectable,
+    squared_norms,
+)
+from krepes.landmarks.factor import Factor, open_factor
+
+
+@dataclass(frozen=True)
+class RPCholesky:
+    """Randomly pivoted Cholesky, accelerated by blocks; the default.
+
+    Each block costs one pass ``kernel.rows(X, pivots)``, besides one for the diagonal. Where a pass is dear, as with
+    a tangent kernel, make the block larger, or bound its cost with the ``candidates`` of `krepes.landmarks.select`.
+    Rows whose residual is below the rounding of their own ``k(x, x)`` count as explained, so float64 data finds more
+    pivots than float32 where the spectrum ends early.
+
+    Attributes:
+        block: Pivots proposed in one pass; ``None`` for ``m / 2``, at least 64.
+        memory_budget: Bytes for the factor and the pieces; a factor ``(n, m)`` above half of it goes to a file.
+    """
+
+    name: ClassVar[str] = "rpcholesky"
+    block: int | None = None
+    memory_budget: int = MEMORY_BUDGET
+
+    def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
+        """Return ``m`` distinct sorted indices.
+
+        Args:
+            X: A batch of ``n`` samples; arrays may be memory-mapped.
+            m: Number of landmarks.
+            kernel: Measures what is left unexplained.
+            generator: Draws the pivots.
+
+        Returns:
+            Indices, ``(m,)``.
+
+        Raises:
+            RankDeficientKernelError: If fewer than ``m`` pivots explain every sample to rounding.
+        """
+        kernel = require_kernel(kernel, self.name)
+        n = require_selectable(X, m)
+        block = self.block if self.block is not None else max(64, m // 2)
+        require_range(block, "block", low=1)
+        d = squared_norms(kernel, X, self.memory_budget)
+        dtype = kernel(batches.take(X, slice(0, 1)), batches.take(X, slice(0, 1))).dtype
+        floor = 32 * torch.finfo(dtype).eps * d
+        pivots = torch.empty(0, dtype=torch.int64)
+        with open_factor(n, m, dtype=dtype, memory_budget=self.memory_budget) as F:
+            while len(pivots) < m:
+                d[d <= floor] = 0
+                if not bool(d.any()):
+                    raise RankDeficientKernelError(
+                        f"only {len(pivots)} of m={m} landmarks were found: after them no sample of {n} has a "
+                        f"residual above the rounding of {dtype}. Ask for at most {len(pivots)}, drop "
+                        f"duplicates, or pass float64 data if the kernel's spectrum decays fast."
+                    )
+                proposed = draw(d, block, generator)
+                chosen, L = _accept(kernel, X, proposed, F.read(proposed, len(pivots)), d, floor, generator)
+                chosen, L = chosen[: m - len(pivots)], L[: m - len(pivots), : m - len(pivots)]
+                self._absorb(kernel, X, chosen, L, F, len(pivots), d)
+                pivots = torch.cat([pivots, chosen])
+        return pivots.sort().values
+
+    def _absorb(self, kernel: Kernel, X: Batch, chosen: Tensor, L: Tensor, F: Factor, k: int, d: Tensor) -> None:
+        """Append the columns of the chosen pivots to ``F`` after its first ``k``, and take them off ``d``."""
+        prepared = kernel.prepare(batches.take(X, chosen))
+        F_chosen = F.read(chosen, k)
+        row_bytes = F.dtype.itemsize * (k + 3 * len(chosen))
+        for piece, x in pieces_within(X, row_bytes, self.memory_budget // 2):
+            K = kernel.rows(x, prepared).K.cpu()
+            G = torch.addmm(K, F.read(piece, k), F_chosen.T, alpha=-1)
+            G = torch.linalg.solve_triangular(L.T.to(G.dtype), G, upper=True, left=False)
+            F.write(piece, k, G)
+            d[piece] -= G.square().sum(1)
+        require_finite(d, "the residual of the kernel over X")
+        d.clamp_(min=0)
+        d[chosen] = 0
+
+
+def _accept(
+    kernel: Kernel, X: Batch, proposed: Tensor, F: Tensor, d: Tensor, floor: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Accept proposals in turn, each with the share of ``d`` that the accepted ones before it have left.
+
+    Args:
+        kernel: The kernel.
+        X: All samples.
+        proposed: Indices drawn from ``d``, ``(b,)``.
+        F: Their rows of the factor, ``(b, k)``.
+        d: Residual diagonal, ``(n,)``.
+        floor: Residuals that count as zero, ``(n,)``.
+        generator: Decides.
+
+    Returns:
+        The accepted indices ``(a,)``, and the Cholesky factor ``(a, a)`` of their residual kernel, float64.
+    """
+    points = batches.take(X, proposed)
+    H = kernel(points, points).double().cpu() - F.double() @ F.double().T
+    threshold = d[proposed] * torch.rand(len(proposed), generator=generator, dtype=torch.float64)
+    threshold = threshold.maximum(floor[proposed])
+    left = H.diagonal().clone()
+    L = torch.zeros_like(H)
+    accepted: list[int] = []
+    for i in range(len(proposed)):
+        if left[i] > threshold[i]:
+            a = len(accepted)
+            L[:, a] = (H[:, i] - L[:, :a] @ L[i, :a]) / left[i].sqrt()
+            left = left - L[:, a].square()
+            accepted.append(i)
+    index = torch.tensor(accepted)
+    return proposed[index], L[index, : len(accepted)].tril()
