@@ -43,6 +43,7 @@ CASES = {
     "spectral-pooled": (SpectralContrastive(rho=0.3, pooled=True), "spectral", dict(rho=0.3, pooled=True)),
     "simple": (SimpleContrastive(), "simple", dict(rho=1e-2, pen=0.0)),
     "simple-penalised": (SimpleContrastive(rho=0.1, pen=0.7), "simple", dict(rho=0.1, pen=0.7)),
+    "simple-triplets": (SimpleContrastive(rho=0.1), "triplets", dict(rho=0.1), 3),
     "kpca": (KernelPCA(), "kpca", dict(rho=0.0)),
     "kpca-rkhs": (KernelPCA(rho=0.2), "kpca", dict(rho=0.2)),
     "kae": (KernelAutoencoder(), "kae", dict(l2=1e-3, rho=0.0)),
@@ -62,15 +63,15 @@ class Problem:
     moments: object
 
 
-def problem(generator, n=40, q=8, h=5, d=11):
+def problem(generator, n=40, q=8, h=5, d=11, p=2):
     def randn(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     clean = randn(n, d)
-    X = torch.stack([clean + 0.3 * randn(n, d) + 0.2, clean + 0.3 * randn(n, d)]) / d**0.5
-    landmarks = X[:, : q // 2].flatten(0, 1)
+    X = torch.stack([clean + 0.3 * randn(n, d) + 0.2 * u for u in range(p)]) / d**0.5
+    landmarks = X[:2, : q // 2].flatten(0, 1)
     rows = X @ landmarks.T
-    Kbar = torch.cat([rows, torch.ones(2, n, 1, dtype=torch.float64)], dim=2)
+    Kbar = torch.cat([rows, torch.ones(p, n, 1, dtype=torch.float64)], dim=2)
     K = landmarks @ landmarks.T
     moments = moments_of(Kbar, K, diagonal=X.square().sum(2), X=X)
     return Problem(X, landmarks, Kbar, K, randn(q + 1, h), moments)
@@ -91,26 +92,27 @@ def residual_of(kind, options):
 
 
 @pytest.fixture(params=CASES)
-def case(request):
-    objective, kind, options = CASES[request.param]
-    return objective, loss_of(kind, options), residual_of(kind, options)
+def case(request, generator):
+    """The objective, its oracle loss and residual, and a problem with the views it needs."""
+    objective, kind, options, *p = CASES[request.param]
+    return objective, loss_of(kind, options), residual_of(kind, options), problem(generator, p=p[0] if p else 2)
 
 
-def test_value_equals_the_loss_on_embeddings(case, toy):
-    objective, loss, _ = case
+def test_value_equals_the_loss_on_embeddings(case):
+    objective, loss, _, toy = case
     assert_close(objective.value(toy.moments, toy.theta), loss(toy, toy.theta), **TIGHT)
     assert objective.linearise(toy.moments, toy.theta).value == pytest.approx(float(loss(toy, toy.theta)), rel=1e-10)
 
 
-def test_gradient_equals_autodiff_of_the_loss_on_embeddings(case, toy):
-    objective, loss, _ = case
+def test_gradient_equals_autodiff_of_the_loss_on_embeddings(case):
+    objective, loss, _, toy = case
     expected = oracle.gradient(loss, toy, toy.theta)
     assert_close(objective.gradient(toy.moments, toy.theta), expected, **TIGHT)
     assert_close(objective.linearise(toy.moments, toy.theta).gradient, expected, **TIGHT)
 
 
-def test_curvature_equals_the_dense_gauss_newton_matrix(case, toy):
-    objective, _, residual = case
+def test_curvature_equals_the_dense_gauss_newton_matrix(case):
+    objective, _, residual, toy = case
     H = objective.linearise(toy.moments, toy.theta).H.to_dense()
     assert_close(H, oracle.gauss_newton(residual, toy, toy.theta), **CURVATURE)
 
@@ -126,8 +128,8 @@ def test_the_oracle_comparison_can_fail(toy):
         assert_close(lin.gradient / 2, oracle.gradient(loss_of(kind, options), toy, toy.theta), **TIGHT)
 
 
-def test_curvature_is_symmetric_positive_with_its_exact_diagonal(case, toy):
-    objective, _, _ = case
+def test_curvature_is_symmetric_positive_with_its_exact_diagonal(case):
+    objective, _, _, toy = case
     operator = objective.linearise(toy.moments, toy.theta).H
     H = operator.to_dense()
     assert_close(H, H.T, **CURVATURE)
@@ -146,9 +148,9 @@ def test_solve_equals_the_dense_inverse(name, toy, relative, generator):
         assert_close(lin.solve(r, damping), expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
 
 
-def test_preconditioner_is_symmetric_positive_definite_and_helps(case, toy):
+def test_preconditioner_is_symmetric_positive_definite_and_helps(case):
     """P⁻¹ is SPD and, at the damping of a typical step, the preconditioned system is no worse than the plain one."""
-    objective, _, _ = case
+    objective, _, _, toy = case
     lin = objective.linearise(toy.moments, toy.theta)
     damping = 1e-2 * float(lin.H.diagonal.mean())
     inverse = replace(lin.H, matvec=lin.preconditioner(damping)).to_dense()
@@ -158,10 +160,10 @@ def test_preconditioner_is_symmetric_positive_definite_and_helps(case, toy):
     assert torch.linalg.cond(root.T @ system @ root) < 1.5 * torch.linalg.cond(system)
 
 
-def test_gradient_is_differentiable_in_the_moments(case, toy):
+def test_gradient_is_differentiable_in_the_moments(case):
     """d/dM <v, g(M)> against finite differences of g along a move of the moments: what influence is built on."""
-    objective, _, _ = case
-    other = moments_of(toy.Kbar[:, :10], toy.K, diagonal=torch.ones(2, 10), X=toy.X[:, :10])
+    objective, _, _, toy = case
+    other = moments_of(toy.Kbar[:, :10], toy.K, X=toy.X[:, :10])
     v = torch.ones_like(toy.theta)
 
     def score(M, KX):
@@ -249,6 +251,23 @@ def test_single_view_objectives_pool_the_views(toy):
         assert_close(objective.gradient(flat, toy.theta), objective.gradient(toy.moments, toy.theta), **TIGHT)
 
 
+REFUSED = {
+    "lam=-1 is out of range": lambda: BarlowTwins(lam=-1.0),
+    "cov_weight=-2 is out of range": lambda: VICReg(cov_weight=-2.0),
+    "hinge_curvature='full' must be": lambda: VICReg(hinge_curvature="full"),
+    "rho=-1 is out of range": lambda: SpectralContrastive(rho=-1.0),
+    "pen=-1 is out of range": lambda: SimpleContrastive(pen=-1.0),
+    "rho=-3 is out of range": lambda: KernelPCA(rho=-3.0),
+    "l2=0 is out of range": lambda: KernelAutoencoder(l2=0.0),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_weights_that_break_the_curvature_are_refused(message):
+    with pytest.raises(InvalidInputError, match=message):
+        REFUSED[message]()
+
+
 def test_kernel_autoencoder_refuses_moments_without_inputs(toy):
     with pytest.raises(InvalidInputError, match="inputs=True"):
         KernelAutoencoder().value(moments_of(toy.Kbar, toy.K), toy.theta)
@@ -284,15 +303,16 @@ def test_simple_closed_form_is_stationary_on_the_constraint(toy):
     assert objective.value(toy.moments, theta) < objective.value(toy.moments, start)
 
 
-def test_swapping_the_views_changes_nothing(case, toy):
-    objective, _, _ = case
+@pytest.mark.parametrize("name", [name for name in CASES if name != "simple-triplets"])
+def test_swapping_the_views_changes_nothing(name, toy):
+    objective = CASES[name][0]
     swapped = moments_of(toy.Kbar.flip(0), toy.K, diagonal=toy.X.flip(0).square().sum(2), X=toy.X.flip(0))
     assert_close(objective.value(swapped, toy.theta), objective.value(toy.moments, toy.theta), **TIGHT)
     assert_close(objective.gradient(swapped, toy.theta), objective.gradient(toy.moments, toy.theta), **TIGHT)
 
 
 def test_objectives_describe_themselves_in_plain_values(case):
-    objective, _, _ = case
+    objective, *_ = case
     described = json.loads(json.dumps(objective.describe()))
     assert described.pop("name") == objective.name
     assert type(objective)(**described) == objective

@@ -39,7 +39,7 @@ DEFAULT_BUDGET = 2**30
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of ``b`` samples: ``Kbar`` ``(p, b, q + 1)``, ``diagonal`` ``(p, b)`` and flat inputs ``X`` ``(p, b, d)``."""
+    """Rows of ``b`` samples: ``Kbar`` ``(p, b, q + 1)``, ``diagonal`` ``(p, b)``, flat inputs ``X`` ``(p, b, d)``."""
 
     Kbar: Tensor
     diagonal: Tensor | None
@@ -82,23 +82,21 @@ def collect_moments(
     """
     require_range(shard_batches, "shard_batches", low=1)
     key = fingerprint_key(kernel, K, inputs=inputs, trace=trace)
+
+    def moments(shard: Views) -> Moments:
+        sums = MomentSum(K)
+        for _, X in shard:
+            for piece in pieces(X, kernel, prepared, len(K), memory_budget, inputs=inputs, trace=trace):
+                sums.add(piece.Kbar, diagonal=piece.diagonal, X=piece.X)
+        return sums.moments()
+
     total: Moments | None = None
-    with tqdm(total=getattr(views, "n", None), unit=" samples", desc="moments", disable=not progress) as bar:
-
-        def moments(batches_of_shard: Views) -> Moments:
-            sums = MomentSum(K)
-            for indices, X in batches_of_shard:
-                for piece in pieces(X, kernel, prepared, len(K), memory_budget, inputs=inputs, trace=trace):
-                    sums.add(piece.Kbar, diagonal=piece.diagonal, X=piece.X)
-                bar.update(len(indices))
-            return sums.moments()
-
-        for number, shard in enumerate(in_shards(views, shard_batches)):
-            if shards is None:
-                part = moments(shard)
-            else:
-                part = _resumed(Path(shards) / f"moments-{number:05d}.safetensors", shard, moments, key, K, bar.update)
-            total = part if total is None else total + part
+    for number, shard in enumerate(in_shards(with_progress(views, "moments", progress), shard_batches)):
+        if shards is None:
+            part = moments(shard)
+        else:
+            part = _resumed(Path(shards) / f"moments-{number:05d}.safetensors", Watched(shard, key), moments, K)
+        total = part if total is None else total + part
     if total is None:
         raise InvalidInputError("the stream of views is empty. At least one batch is required.")
     return total
@@ -147,6 +145,14 @@ def pieces(
         )
 
 
+def with_progress(views: Views, what: str, show: bool) -> Views:
+    """Yield the stream under a bar that counts samples, with the rate and the time left."""
+    with tqdm(total=getattr(views, "n", None), unit=" samples", desc=what, disable=not show) as bar:
+        for indices, X in views:
+            yield indices, X
+            bar.update(len(indices))
+
+
 def in_shards(views: Views, size: int) -> Iterator[Views]:
     """Yield the stream in consecutive shards of ``size`` batches; each must be used up before the next is asked for."""
     stream = iter(views)
@@ -174,6 +180,11 @@ class Watched:
                 _digest(leaf, self._sha.update)
             yield indices, X
 
+    def skip(self) -> None:
+        """Use the batches up for their fingerprint alone."""
+        for _ in self:
+            pass
+
     @property
     def fingerprint(self) -> str:
         """Hash of the key and of every view seen so far."""
@@ -199,24 +210,15 @@ def publish(path: Path, write: Callable[[Path], Any]) -> None:
     temporary.replace(path)
 
 
-def _resumed(
-    path: Path,
-    shard: Views,
-    moments: Callable[[Views], Moments],
-    key: str,
-    K: Tensor,
-    advance: Callable[[int], Any],
-) -> Moments:
+def _resumed(path: Path, shard: Watched, moments: Callable[[Views], Moments], K: Tensor) -> Moments:
     """Return the moments of a shard, read from ``path`` where it was finished before, else computed and saved there."""
-    watched = Watched(shard, key)
     if not path.exists():
-        part = moments(watched)
-        publish(path, lambda temporary: _save(temporary, part, watched.fingerprint))
+        part = moments(shard)
+        publish(path, lambda temporary: _save(temporary, part, shard.fingerprint))
         return part
-    for indices, _ in watched:
-        advance(len(indices))
     part, fingerprint = _load(path, K)
-    watched.require(fingerprint, path)
+    shard.skip()
+    shard.require(fingerprint, path)
     return part
 
 

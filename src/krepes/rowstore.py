@@ -7,21 +7,21 @@ the finished shards with their fingerprints. The column of ones is added on read
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
-from krepes.rows import DEFAULT_BUDGET, Views, Watched, fingerprint_key, in_shards, pieces, publish
+from krepes.rows import DEFAULT_BUDGET, Views, Watched, fingerprint_key, in_shards, pieces, publish, with_progress
 
 VERSION = 1
 
@@ -141,58 +141,38 @@ def store_rows(
     path = Path(path)
     key = fingerprint_key(kernel, K, dtype=str(dtype))
     done: list[str] = _read_manifest(path)["shards"] if (path / "store.json").exists() else []
-    count = 0
-    with tqdm(total=getattr(views, "n", None), unit=" samples", desc="rows", disable=not progress) as bar:
-
-        def write(shard: Views, file: Path) -> None:
-            with file.open("wb") as handle:
-                writer = _Appender(handle)
-                for indices, X in shard:
-                    for piece in pieces(X, kernel, prepared, len(K), memory_budget):
-                        writer.append(piece.Kbar[..., :-1].transpose(0, 1).to("cpu", dtype).numpy())
-                    bar.update(len(indices))
-                writer.finish()
-
-        for shard in in_shards(views, shard_batches):
-            watched = Watched(shard, key)
-            file = _shard_path(path, count)
-            if count < len(done):
-                bar.update(sum(len(indices) for indices, _ in watched))
-                watched.require(done[count], file)
-            else:
-                publish(file, lambda temporary, watched=watched: write(watched, temporary))  # type: ignore[misc]
-                done.append(watched.fingerprint)
-                _write_manifest(path, done, complete=False)
-            count += 1
-    if count == 0:
+    number = -1
+    for number, shard in enumerate(in_shards(with_progress(views, "rows", progress), shard_batches)):
+        watched, file = Watched(shard, key), _shard_path(path, number)
+        if number < len(done):
+            watched.skip()
+            watched.require(done[number], file)
+        else:
+            found = (piece for _, X in watched for piece in pieces(X, kernel, prepared, len(K), memory_budget))
+            rows = (piece.Kbar[..., :-1].transpose(0, 1).to("cpu", dtype).numpy() for piece in found)
+            publish(file, partial(_write_rows, rows=rows))
+            done.append(watched.fingerprint)
+            _write_manifest(path, done, complete=False)
+    if number < 0:
         raise InvalidInputError("the stream of views is empty. At least one batch is required.")
     publish(path / "K.npy", lambda temporary: _save_array(temporary, K))
     _write_manifest(path, done, complete=True)
     return RowStore.open(path)
 
 
-class _Appender:
-    """An npy file that grows along its first axis; numpy leaves room in the header for the final length."""
-
-    def __init__(self, handle: BinaryIO) -> None:
-        self._handle = handle
-        self._header: dict[str, Any] | None = None
-        self._n = 0
-
-    def append(self, rows: np.ndarray[Any, Any]) -> None:
-        """Add ``rows`` ``(b, ...)``."""
-        if self._header is None:
-            self._header = {"descr": rows.dtype.str, "fortran_order": False, "shape": (0, *rows.shape[1:])}
-            np.lib.format.write_array_header_1_0(self._handle, self._header)
-        self._handle.write(np.ascontiguousarray(rows).data)
-        self._n += len(rows)
-
-    def finish(self) -> None:
-        """Write the final length into the header."""
-        assert self._header is not None
-        self._handle.seek(0)
-        shape = (self._n, *self._header["shape"][1:])
-        np.lib.format.write_array_header_1_0(self._handle, {**self._header, "shape": shape})
+def _write_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]]) -> None:
+    """Write arrays ``(b, p, q)`` one after another into one npy file, holding one of them at a time."""
+    n = 0
+    with path.open("wb") as handle:
+        for piece in rows:
+            header = {"descr": piece.dtype.str, "fortran_order": False, "shape": piece.shape}
+            if n == 0:
+                np.lib.format.write_array_header_1_0(handle, header)
+            handle.write(np.ascontiguousarray(piece).data)
+            n += len(piece)
+        # numpy pads the header so that the first axis may grow: the true length fits into the same bytes.
+        handle.seek(0)
+        np.lib.format.write_array_header_1_0(handle, {**header, "shape": (n, *piece.shape[1:])})
 
 
 def _shard_path(path: Path, number: int) -> Path:

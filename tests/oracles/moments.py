@@ -106,6 +106,18 @@ def simple_residual(problem, theta, *, rho, pen):
     return flat(positives, negatives, rho**0.5 * rkhs_root(problem.K, theta), orthogonal)
 
 
+def triplets_loss(problem, theta, *, rho):
+    """Simple contrastive with the third view as the negative."""
+    Z, Z_plus, Z_minus = embed(problem.Kbar, theta)
+    return (Z * (Z_minus - Z_plus)).sum(1).mean() + rho * gram(problem.K, theta).trace()
+
+
+def triplets_residual(problem, theta, *, rho):
+    Z, Z_plus, Z_minus = embed(problem.Kbar, theta)
+    pairs = torch.stack([Z - Z_plus, Z + Z_minus]) / (2 * len(Z)) ** 0.5
+    return flat(pairs, rho**0.5 * rkhs_root(problem.K, theta))
+
+
 def kpca_residual(problem, theta, *, rho):
     """φ_x - Φ_m A Aᵀ k_x in the explicit features of a linear kernel, over all views alike."""
     Phi, landmarks, A = problem.X.flatten(0, 1), problem.landmarks, theta[:-1]

@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from krepes._checks import require_range
 from krepes.linalg import LinearOperator
 from krepes.moments import Moments
 from krepes.objectives._correlation import Correlation
@@ -38,6 +39,10 @@ class BarlowTwins(MomentObjective):
     lam: float = 0.0051
     centre: bool = True
     eps: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_range(self.lam, "lam", low=0.0)
+        require_range(self.eps, "eps", low=0.0)
 
     def value(self, data: Moments, theta: Tensor) -> Tensor:
         """Return the loss at ``theta`` ``(q + 1, h)``."""

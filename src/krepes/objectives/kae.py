@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from krepes._checks import require_range
 from krepes.errors import InvalidInputError
 from krepes.linalg import LinearOperator
 from krepes.moments import Moments
@@ -38,6 +39,10 @@ class KernelAutoencoder(MomentObjective):
     needs_inputs: ClassVar[bool] = True
     l2: float = 1e-3
     rho: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_range(self.l2, "l2", low=torch.finfo(torch.float64).tiny)
+        require_range(self.rho, "rho", low=0.0)
 
     def value(self, data: Moments, theta: Tensor) -> Tensor:
         """Return the loss at ``theta`` ``(q + 1, h)``."""

@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from krepes._checks import require_range
 from krepes.init import constrained_maximiser
 from krepes.linalg import LinearOperator
 from krepes.moments import Moments
@@ -37,6 +38,9 @@ class KernelPCA(MomentObjective):
     views: ClassVar[int] = 1
     needs_trace: ClassVar[bool] = True
     rho: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_range(self.rho, "rho", low=0.0)
 
     def value(self, data: Moments, theta: Tensor) -> Tensor:
         """Return the loss at ``theta`` ``(q + 1, h)``."""

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from krepes._checks import require_range
 from krepes.linalg import LinearOperator
 from krepes.moments import Moments
 from krepes.objectives._inverses import kronecker
@@ -34,6 +35,9 @@ class SpectralContrastive(MomentObjective):
     name: ClassVar[str] = "spectral"
     rho: float = 0.0
     pooled: bool = False
+
+    def __post_init__(self) -> None:
+        require_range(self.rho, "rho", low=0.0)
 
     def value(self, data: Moments, theta: Tensor) -> Tensor:
         """Return the loss at ``theta`` ``(q + 1, h)``."""

@@ -16,6 +16,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from krepes._checks import require_range
+from krepes.errors import InvalidInputError
 from krepes.linalg import LinearOperator
 from krepes.moments import Moments
 from krepes.objectives._inverses import shared_cholesky
@@ -51,6 +53,15 @@ class VICReg(MomentObjective):
     hinge_curvature: Literal["irls", "none"] = "irls"
     inv_reduction: Literal["n", "nh"] = "n"
     var_halved: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("inv_weight", "var_weight", "cov_weight", "std_target", "eps"):
+            require_range(getattr(self, name), name, low=0.0)
+        if self.hinge_curvature not in {"irls", "none"} or self.inv_reduction not in {"n", "nh"}:
+            raise InvalidInputError(
+                f"hinge_curvature={self.hinge_curvature!r} must be 'irls' or 'none', and "
+                f"inv_reduction={self.inv_reduction!r} 'n' or 'nh'."
+            )
 
     def value(self, data: Moments, theta: Tensor) -> Tensor:
         """Return the loss at ``theta`` ``(q + 1, h)``."""
