@@ -129,3 +129,13 @@ class Solution:
         names = "converged iterations residual damping damping_absolute gain loss_before loss_after tol".split()
         story = {name: getattr(self, name) for name in names}
         return story | {"steps": [dataclasses.asdict(step) for step in self.steps]}
+
+    @classmethod
+    def from_dict(cls, story: dict[str, Any], theta0: Tensor, theta: Tensor) -> Solution:
+        """Return the solution that `to_dict` described, with its coefficients, ``(q + 1, h)`` each."""
+
+        def step(fields: dict[str, Any]) -> Step:
+            grid = tuple(Trial(**trial) for trial in fields["grid"])
+            return Step(**fields | {"history": tuple(fields["history"]), "grid": grid})
+
+        return cls(theta0, theta, tuple(step(fields) for fields in story["steps"]), story["tol"])
