@@ -34,6 +34,19 @@ from krepes.landmarks.factor import Factor, open_factor
 
 
 @dataclass(frozen=True)
+class Pivots:
+    """The outcome of a pivoted Cholesky factorisation ``K ≈ F Fᵀ``.
+
+    Attributes:
+        index: Pivots in the order in which they were drawn, ``(m,)``.
+        residual: ``k(x, x) - |F_x|²``, ``(n,)``, float64; its sum is the trace error of the Nyström approximation.
+    """
+
+    index: Tensor
+    residual: Tensor
+
+
+@dataclass(frozen=True)
 class RPCholesky:
     """Randomly pivoted Cholesky, accelerated by blocks; the default.
 
@@ -52,7 +65,11 @@ class RPCholesky:
     memory_budget: int = MEMORY_BUDGET
 
     def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
-        """Return ``m`` distinct sorted indices.
+        """Return ``m`` distinct sorted indices, ``(m,)``."""
+        return self.pivots(X, m, kernel=kernel, generator=generator).index.sort().values
+
+    def pivots(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Pivots:
+        """Draw ``m`` pivots.
 
         Args:
             X: A batch of ``n`` samples; arrays may be memory-mapped.
@@ -61,10 +78,7 @@ class RPCholesky:
             generator: Draws the pivots.
 
         Returns:
-            Indices, ``(m,)``.
-
-        Raises:
-            RankDeficientKernelError: If fewer than ``m`` pivots explain every sample to rounding.
+            The pivots, and what they leave unexplained of each sample.
         """
         kernel = require_kernel(kernel, self.name)
         n = require_selectable(X, m)
@@ -73,22 +87,18 @@ class RPCholesky:
         d = squared_norms(kernel, X, self.memory_budget)
         dtype = kernel(batches.take(X, slice(0, 1)), batches.take(X, slice(0, 1))).dtype
         floor = 32 * torch.finfo(dtype).eps * d
-        pivots = torch.empty(0, dtype=torch.int64)
+        index = torch.empty(0, dtype=torch.int64)
         with open_factor(n, m, dtype=dtype, memory_budget=self.memory_budget) as F:
-            while len(pivots) < m:
+            while (k := len(index)) < m:
                 d[d <= floor] = 0
-                if not bool(d.any()):
-                    raise RankDeficientKernelError(
-                        f"only {len(pivots)} of m={m} landmarks were found: after them no sample of {n} has a "
-                        f"residual above the rounding of {dtype}. Ask for at most {len(pivots)}, drop "
-                        f"duplicates, or pass float64 data if the kernel's spectrum decays fast."
-                    )
+                _require_residual(d, k, m, dtype)
                 proposed = draw(d, block, generator)
-                chosen, L = _accept(kernel, X, proposed, F.read(proposed, len(pivots)), d, floor, generator)
-                chosen, L = chosen[: m - len(pivots)], L[: m - len(pivots), : m - len(pivots)]
-                self._absorb(kernel, X, chosen, L, F, len(pivots), d)
-                pivots = torch.cat([pivots, chosen])
-        return pivots.sort().values
+                chosen, L = _accept(kernel, X, proposed, F.read(proposed, k), d, floor, generator)
+                if len(chosen):
+                    chosen, L = chosen[: m - k], L[: m - k, : m - k]
+                    self._absorb(kernel, X, chosen, L, F, k, d)
+                    index = torch.cat([index, chosen])
+        return Pivots(index, d)
 
     def _absorb(self, kernel: Kernel, X: Batch, chosen: Tensor, L: Tensor, F: Factor, k: int, d: Tensor) -> None:
         """Append the columns of the chosen pivots to ``F`` after its first ``k``, and take them off ``d``."""
@@ -106,6 +116,16 @@ class RPCholesky:
         d[chosen] = 0
 
 
+def _require_residual(d: Tensor, k: int, m: int, dtype: torch.dtype) -> None:
+    """Raise `RankDeficientKernelError` if ``k`` pivots explain every sample to rounding."""
+    if not bool(d.any()):
+        raise RankDeficientKernelError(
+            f"only {k} of m={m} landmarks were found: after them no sample of {len(d)} has a residual above the "
+            f"rounding of {dtype}. Ask for at most {k}, drop duplicates, or pass float64 data if the kernel's "
+            f"spectrum decays fast."
+        )
+
+
 def _accept(
     kernel: Kernel, X: Batch, proposed: Tensor, F: Tensor, d: Tensor, floor: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
@@ -116,7 +136,7 @@ def _accept(
         X: All samples.
         proposed: Indices drawn from ``d``, ``(b,)``.
         F: Their rows of the factor, ``(b, k)``.
-        d: Residual diagonal, ``(n,)``.
+        d: Residual diagonal, ``(n,)``; brought up to date at the proposed samples.
         floor: Residuals that count as zero, ``(n,)``.
         generator: Decides.
 
@@ -127,7 +147,8 @@ def _accept(
     H = kernel(points, points).double().cpu() - F.double() @ F.double().T
     threshold = d[proposed] * torch.rand(len(proposed), generator=generator, dtype=torch.float64)
     threshold = threshold.maximum(floor[proposed])
-    left = H.diagonal().clone()
+    # The float64 value here is better than the running one, and where that was only rounding, the loop would not end.
+    d[proposed] = left = H.diagonal().clamp_min(0)
     L = torch.zeros_like(H)
     accepted: list[int] = []
     for i in range(len(proposed)):
@@ -136,5 +157,5 @@ def _accept(
             L[:, a] = (H[:, i] - L[:, :a] @ L[i, :a]) / left[i].sqrt()
             left = left - L[:, a].square()
             accepted.append(i)
-    index = torch.tensor(accepted)
+    index = torch.tensor(accepted, dtype=torch.int64)
     return proposed[index], L[index, : len(accepted)].tril()
