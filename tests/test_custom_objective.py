@@ -1,7 +1,9 @@
 """A user's loss by autodiff equals the built-in with the same loss; a split that is not convex is refused."""
 
 import json
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -133,3 +135,10 @@ def test_products_equal_the_matrices_they_stand_for(generator):
     assert_close(_autodiff.gradient(lambda x: function(x) @ w, x), J.T @ w)
     hessian = torch.autograd.functional.hessian(lambda x: function(x) @ w, x)
     assert_close(_autodiff.hessian_product(lambda x: function(x) @ w, x, v), hessian @ v)
+
+
+@pytest.mark.slow
+def test_the_example_lowers_its_own_loss():
+    example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "own_loss.py"))
+    solution = example["main"]()
+    assert solution.converged and solution.loss_after < solution.loss_before - 1

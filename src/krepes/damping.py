@@ -22,7 +22,7 @@ from krepes.solution import Trial
 
 GRID = tuple(10.0**power for power in range(4, -7, -1))
 """Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""
-PATIENCE = 3
+PATIENCE = 2
 """Iterative solves get dearer as the damping falls: the search ends after so many values without a lower loss."""
 
 
@@ -56,7 +56,7 @@ class Expansion(Generic[Data]):
     def attempt(self, damping: float, *, tol: float, near: Attempt | None = None) -> Attempt:
         """Return the step at a relative ``damping``, its solve started from the one ``near`` it."""
         lin, absolute = self.linearisation, damping * self.unit
-        x0 = None if near is None else _rescaled(near, lin.gradient, absolute)
+        x0 = None if near is None else near.solution.x
         solution = solve_linear(lin, -lin.gradient, absolute, x0=x0, tol=tol, max_iterations=self.max_iterations)
         loss = float(self.objective.value(self.data, self.theta + solution.x).detach())
         loss = loss if math.isfinite(loss) else math.inf
@@ -181,13 +181,6 @@ def _curvature(solution: LinearSolution, gradient: Tensor, damping: float) -> fl
     """Return ``ΔᵀHΔ`` without a product: the remainder already holds ``HΔ = -g - remainder - λΔ``."""
     Hx = -gradient - solution.remainder - damping * solution.x
     return float((solution.x * Hx).sum())
-
-
-def _rescaled(near: Attempt, gradient: Tensor, damping: float) -> Tensor:
-    """Return the multiple of a neighbour's step that minimises the quadratic model at this ``damping``."""
-    x = near.solution.x
-    quadratic = _curvature(near.solution, gradient, near.damping_absolute) + damping * float(x.square().sum())
-    return x * (-float((gradient * x).sum()) / quadratic) if quadratic > 0 else x
 
 
 def _lowest(tried: list[Attempt]) -> Attempt:
