@@ -148,16 +148,45 @@ def test_solve_equals_the_dense_inverse(name, toy, relative, generator):
         assert_close(lin.solve(r, damping), expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
 
 
-def test_preconditioner_is_symmetric_positive_definite_and_helps(case):
-    """P⁻¹ is SPD and, at the damping of a typical step, the preconditioned system is no worse than the plain one."""
+def preconditioned(lin, damping):
+    """The inverse P⁻¹ of the preconditioner and the system it is for, both dense."""
+    inverse = replace(lin.H, matvec=lin.preconditioner(damping)).to_dense()
+    return inverse, lin.H.to_dense() + damping * torch.eye(len(inverse), dtype=torch.float64)
+
+
+def test_preconditioner_is_symmetric_positive_definite(case):
     objective, _, _, toy = case
     lin = objective.linearise(toy.moments, toy.theta)
-    damping = 1e-2 * float(lin.H.diagonal.mean())
-    inverse = replace(lin.H, matvec=lin.preconditioner(damping)).to_dense()
+    inverse, _ = preconditioned(lin, 1e-2 * float(lin.H.diagonal.mean()))
     assert_close(inverse, inverse.T, rtol=1e-8, atol=1e-10 * float(inverse.abs().max()))
+    assert torch.linalg.eigvalsh((inverse + inverse.T) / 2)[0] > 0
+
+
+# By how much the condition number must fall at a small damping; twelve seeds stayed below half of each. Barlow Twins is
+# not here: its low-rank form pays off for large q and h only, and its dual solve needs none.
+CONDITION = {
+    "vicreg": 1e-3,
+    "vicreg-paper": 1e-4,
+    "vicreg-authors": 1e-3,
+    "spectral-rkhs": 0.8,
+    "simple-penalised": 1e-3,
+    "simple-triplets": 1e-2,
+    "kpca-rkhs": 1e-3,
+    "kae": 1e-2,
+    "kae-rkhs": 1e-2,
+}
+
+
+@pytest.mark.parametrize("name", CONDITION)
+def test_preconditioner_lowers_the_condition_number_at_the_start(name, generator):
+    objective, _, _, *p = CASES[name]
+    toy = problem(generator, n=60, q=16, h=4, d=20, p=p[0] if p else 2)
+    start = torch.nn.functional.pad(principal_component_init(toy.K, 4), (0, 0, 0, 1))
+    lin = objective.linearise(toy.moments, start)
+    inverse, system = preconditioned(lin, 1e-4 * float(lin.H.diagonal.mean()))
     root = torch.linalg.cholesky((inverse + inverse.T) / 2)
-    system = lin.H.to_dense() + damping * torch.eye(len(inverse), dtype=torch.float64)
-    assert torch.linalg.cond(root.T @ system @ root) < 1.5 * torch.linalg.cond(system)
+    after = torch.linalg.cond(root.T @ system @ root)
+    assert after < CONDITION[name] * torch.linalg.cond(system)
 
 
 def test_gradient_is_differentiable_in_the_moments(case):
