@@ -1,0 +1,150 @@
+"""Attributions of any number of test samples: at once, piece by piece within a budget, or only the first k of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from krepes.attribution.result import Attribution, Ranking, Top, require_ranking
+from krepes.batches import Batch, require_usable
+from krepes.errors import InvalidInputError
+from krepes.kernels.entk import GIB
+from krepes.model import Krepes
+from krepes.views.source import as_source
+
+Visitor = Callable[[slice, Attribution], None]
+"""Gets each piece of a pass as it goes by, with the rows of the test set that it covers."""
+
+# Kernel rows: the kernel's own, their normalised and their float64 copy; scores, directions, rankings: half as many.
+COPIES = 8
+# Longer pieces save no time: a product with so many rows is already as fast as it gets.
+LONGEST_PIECE = 8192
+
+
+def attribute(model: Krepes, X: Batch, *, ids: Sequence[Any] | None = None) -> Attribution:
+    """Return how the landmarks move the embeddings of the samples ``X``, all held at once.
+
+    Args:
+        model: A fitted model.
+        X: Un-augmented samples, ``(t, ...)``, as `Krepes.transform` takes them, or a Dataset of them.
+        ids: The user's own ids of the samples; by default ``0..t-1``.
+
+    Returns:
+        The attribution, ``t x q`` kernel values large; `attributions` gives it in pieces.
+
+    Example:
+        >>> from krepes.kernels.classic import RBF
+        >>> from krepes.views import GaussianNoise
+        >>> X = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+        >>> model = Krepes(RBF(2.0), m=20, h=5, augment=GaussianNoise(0.1), progress=False).fit(X)
+        >>> found = attribute(model, X[:3])
+        >>> total = found.directional.sum(1) + found.direction @ found.dgamma
+        >>> torch.testing.assert_close(total, found.shift.norm(dim=1))
+        >>> found.to_frame(k=2).columns.tolist()
+        ['sample', 'rank', 'landmark', 'score', 'kernel', 'along_shift', 'effect']
+    """
+    source, _ = as_source(X)
+    return _attribute(model, source.take(torch.arange(source.n)), _ids(ids, source.n))
+
+
+def attributions(
+    model: Krepes, X: Batch, *, ids: Sequence[Any] | None = None, memory_budget: int = GIB
+) -> Iterator[tuple[slice, Attribution]]:
+    """Yield the attributions of the samples in consecutive pieces, whatever their number.
+
+    Args:
+        model: A fitted model.
+        X: Un-augmented samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
+        ids: The user's own ids of the samples; by default ``0..t-1``.
+        memory_budget: Bytes for a piece, its scores and rankings. The kernel's temporaries have a budget of their own.
+
+    Yields:
+        The rows of ``X`` that a piece covers, and their attribution.
+    """
+    source, _ = as_source(X)
+    names = _ids(ids, source.n)
+    size = piece_size(memory_budget, q=len(model.A_))
+    for start in range(0, source.n, size):
+        rows = slice(start, min(start + size, source.n))
+        yield rows, _attribute(model, source.take(torch.arange(rows.start, rows.stop)), names[rows])
+
+
+def attribute_stream(
+    model: Krepes,
+    X: Batch,
+    *,
+    k: int = 10,
+    by: Ranking = "score",
+    visitors: Sequence[Visitor] = (),
+    memory_budget: int = GIB,
+) -> Top:
+    """Return the first ``k`` landmarks of every sample without holding ``t x m`` numbers.
+
+    Args:
+        model: A fitted model.
+        X: Un-augmented samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
+        k: Landmarks a sample, at most ``m``.
+        by: One of `RANKINGS`.
+        visitors: Each is called with every piece of the same pass, so that audits share its kernel rows.
+        memory_budget: Bytes for a piece; the result itself takes 24 bytes for each of its ``t x k`` entries.
+
+    Returns:
+        Ids, scores and indices, ``(t, k)``.
+    """
+    require_ranking(k, by, m=len(model.A_) // model.p_)
+    pieces: list[Top] = []
+    for rows, attribution in attributions(model, X, memory_budget=memory_budget):
+        pieces.append(attribution.top(k, by=by))
+        for visit in visitors:
+            visit(rows, attribution)
+    return Top(
+        ids=np.concatenate([piece.ids for piece in pieces]),
+        scores=torch.cat([piece.scores for piece in pieces]),
+        indices=torch.cat([piece.indices for piece in pieces]),
+    )
+
+
+def piece_size(memory_budget: int, *, q: int) -> int:
+    """Return how many samples fit a budget.
+
+    Args:
+        memory_budget: Bytes.
+        q: Landmark points, ``p m``.
+
+    Returns:
+        Samples in a piece, at least one.
+
+    Raises:
+        InvalidInputError: If not even one sample fits.
+    """
+    each = COPIES * 8 * q
+    if memory_budget < each:
+        raise InvalidInputError(
+            f"memory_budget={memory_budget} bytes is less than the {each} that one sample takes with q={q} landmark "
+            f"points. Raise the budget."
+        )
+    return min(memory_budget // each, LONGEST_PIECE)
+
+
+def _attribute(model: Krepes, X: Batch, ids: Sequence[Any]) -> Attribution:
+    require_usable(X, "the test samples")
+    K = model.kernel_rows(X)
+    views = (model.p_, len(model.landmark_ids_))
+    return Attribution(
+        K_tm=K.unflatten(1, views),
+        dA=model.dA_.unflatten(0, views),
+        dgamma=model.gamma_,
+        landmark_ids=model.landmark_ids_,
+        sample_ids=ids,
+    )
+
+
+def _ids(ids: Sequence[Any] | None, t: int) -> Sequence[Any]:
+    if t == 0:
+        raise InvalidInputError("there is no test sample. At least one is required.")
+    if ids is not None and len(ids) != t:
+        raise InvalidInputError(f"{len(ids)} ids were given for {t} test samples: there must be one for each.")
+    return range(t) if ids is None else ids

@@ -1,0 +1,1 @@
+"""Data to try things on, where the truth is known because it was planted."""
