@@ -77,7 +77,7 @@ def test_the_pass_collects_the_moments_of_all_rows(data):
 @pytest.mark.parametrize("batch", [1, 7, 50, 64])
 def test_batch_size_and_budget_change_round_off_only(data, batch):
     expected = moments_of(data.Kbar, data.K)
-    tight = 3 * 4 * 49 * 8 + 5 * 3 * 2 * 7 * 8  # room for five samples beside the sums
+    tight = 5 * 4 * 49 * 8 + 5 * 3 * 2 * 7 * 8  # room for five samples beside the sums
     assert batch_size_for(tight, p=2, q=6) == 5
     for options in ({}, {"memory_budget": tight}):
         found = data.pass_over(collect_moments, batch=batch, **options)
@@ -85,7 +85,7 @@ def test_batch_size_and_budget_change_round_off_only(data, batch):
 
 
 def test_a_budget_too_small_for_the_moments_is_refused(data):
-    with pytest.raises(InvalidInputError, match=r"memory_budget=1000 bytes cannot hold .* q=6 .* p=2 .* 4704 bytes"):
+    with pytest.raises(InvalidInputError, match=r"memory_budget=1000 bytes is too small for q=6 .* p=2 .* 7840 bytes"):
         data.pass_over(collect_moments, memory_budget=1000)
 
 
@@ -202,6 +202,14 @@ def test_a_store_that_is_missing_damaged_or_of_another_version_is_refused(data, 
     (tmp_path / "store.json").write_text('{"version": 0}')
     with pytest.raises(RunFolderError, match="version 0, this is 1"):
         RowStore.open(tmp_path)
+
+
+def test_a_store_of_more_data_is_refused(data, tmp_path):
+    """The first shard agrees, but the store goes on after the stream has ended."""
+    data.pass_over(store_rows, path=tmp_path, shard_batches=2)
+    start = Data(data.X[:, :16], data.landmarks, data.K, data.Kbar)
+    with pytest.raises(RunFolderError, match="holds 4 shards, but the stream of this call ends after 1"):
+        start.pass_over(store_rows, path=tmp_path, shard_batches=2)
 
 
 def test_half_precision_is_not_stored(data, tmp_path):

@@ -34,7 +34,7 @@ from krepes.moments import Moments, MomentSum
 Views = Iterable[tuple[Tensor, Batch]]
 """Batches ``(indices (b,), views (p, b, ...))``, as `krepes.views.ViewStream` yields: every leaf starts ``(p, b)``."""
 
-DEFAULT_BUDGET = 2**30
+DEFAULT_BUDGET = 2**32
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,14 @@ def collect_moments(
     return total
 
 
-def batch_size_for(memory_budget: int, *, p: int, q: int) -> int:
-    """Return how many samples fit a budget beside the moment sums.
+def batch_size_for(memory_budget: int, *, p: int, q: int, sums: bool = True) -> int:
+    """Return how many samples fit a budget.
 
     Args:
         memory_budget: Bytes.
         p: Views.
         q: Landmark points.
+        sums: Whether the moment sums must fit beside them.
 
     Returns:
         Samples in a batch, at least one.
@@ -116,23 +117,32 @@ def batch_size_for(memory_budget: int, *, p: int, q: int) -> int:
     Raises:
         InvalidInputError: If not even one sample fits.
     """
-    # Sums, finished moments and their merge; then the rows, their augmented copy and the shifted copy, float64.
-    fixed = 3 * p * p * (q + 1) ** 2 * 8
-    size = (memory_budget - fixed) // (3 * p * (q + 1) * 8)
+    # The most there is at once: merging moments holds five matrices, a sum its rows in three versions; float64.
+    fixed = 5 * p * p * (q + 1) ** 2 * 8 if sums else 0
+    sample = 3 * p * (q + 1) * 8
+    size = (memory_budget - fixed) // sample
     if size < 1:
         raise InvalidInputError(
-            f"memory_budget={memory_budget} bytes cannot hold the moments of q={q} landmark points in p={p} views: "
-            f"they take {fixed} bytes, and a sample {3 * p * (q + 1) * 8}. Raise the budget or use fewer landmarks."
+            f"memory_budget={memory_budget} bytes is too small for q={q} landmark points in p={p} views: moments take "
+            f"{fixed} bytes and the rows of one sample {sample}. Raise the budget or use fewer landmarks."
         )
     return size
 
 
 def pieces(
-    X: Batch, kernel: Kernel, prepared: Any, q: int, memory_budget: int, *, inputs: bool = False, trace: bool = False
+    X: Batch,
+    kernel: Kernel,
+    prepared: Any,
+    q: int,
+    memory_budget: int,
+    *,
+    inputs: bool = False,
+    trace: bool = False,
+    sums: bool = True,
 ) -> Iterator[Piece]:
     """Yield the kernel rows of one batch ``(p, b, ...)`` of the stream, in pieces that fit the budget."""
     views = [_view(X, u) for u in range(batches.count(X))]
-    size = batch_size_for(memory_budget, p=len(views), q=q)
+    size = batch_size_for(memory_budget, p=len(views), q=q, sums=sums)
     for start in range(0, batches.count(views[0]), size):
         parts = [batches.take(view, slice(start, start + size)) for view in views]
         found = [kernel.rows(part, prepared, diagonal=trace) for part in parts]

@@ -21,7 +21,16 @@ from torch import Tensor
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
-from krepes.rows import DEFAULT_BUDGET, Views, Watched, fingerprint_key, in_shards, pieces, publish, with_progress
+from krepes.rows import (
+    DEFAULT_BUDGET,
+    Views,
+    Watched,
+    fingerprint_key,
+    in_shards,
+    pieces,
+    publish,
+    with_progress,
+)
 
 VERSION = 1
 
@@ -134,6 +143,7 @@ def store_rows(
 
     Raises:
         InvalidInputError: If the stream is empty or ``dtype`` cannot be stored.
+        RunFolderError: If the folder was filled from other data.
     """
     if dtype not in {torch.float32, torch.float64}:
         raise InvalidInputError(f"rows cannot be stored as {dtype}: pass torch.float32 or torch.float64.")
@@ -141,6 +151,12 @@ def store_rows(
     path = Path(path)
     key = fingerprint_key(kernel, K, dtype=str(dtype))
     done: list[str] = _read_manifest(path)["shards"] if (path / "store.json").exists() else []
+
+    def rows(shard: Views) -> Iterator[np.ndarray[Any, Any]]:
+        for _, X in shard:
+            for piece in pieces(X, kernel, prepared, len(K), memory_budget, sums=False):
+                yield piece.Kbar[..., :-1].transpose(0, 1).to("cpu", dtype).numpy()
+
     number = -1
     for number, shard in enumerate(in_shards(with_progress(views, "rows", progress), shard_batches)):
         watched, file = Watched(shard, key), _shard_path(path, number)
@@ -148,13 +164,16 @@ def store_rows(
             watched.skip()
             watched.require(done[number], file)
         else:
-            found = (piece for _, X in watched for piece in pieces(X, kernel, prepared, len(K), memory_budget))
-            rows = (piece.Kbar[..., :-1].transpose(0, 1).to("cpu", dtype).numpy() for piece in found)
-            publish(file, partial(_write_rows, rows=rows))
+            publish(file, partial(_write_rows, rows=rows(watched)))
             done.append(watched.fingerprint)
             _write_manifest(path, done, complete=False)
     if number < 0:
         raise InvalidInputError("the stream of views is empty. At least one batch is required.")
+    if number + 1 < len(done):
+        raise RunFolderError(
+            f"{path} holds {len(done)} shards, but the stream of this call ends after {number + 1}: it was filled from "
+            f"more data. Use another folder, or delete this one if its content is no longer wanted."
+        )
     publish(path / "K.npy", lambda temporary: _save_array(temporary, K))
     _write_manifest(path, done, complete=True)
     return RowStore.open(path)
