@@ -1,0 +1,101 @@
+r"""Label consistency: do the landmarks that a method ranks first share the test sample's class?
+
+    Precision@K   share of the top K with the sample's class
+    Majority@K    1 if the most frequent class among the top K is the sample's
+    HitRate@K     1 if any of the top K has the sample's class
+
+A ranking is only as good as its distance from the others, so the table holds one row a method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from krepes._checks import require_range
+from krepes.audit.intervals import share_interval
+from krepes.audit.labels import Labels, require_count, shared_codes
+from krepes.audit.rankings import require_rankings
+
+DEPTHS = (1, 2, 3, 5, 10, 20, 50)
+"""The K of the paper's table."""
+
+
+def label_consistency(
+    rankings: Mapping[str, Tensor],
+    landmark_labels: Labels,
+    labels: Labels,
+    *,
+    predictions: Labels | None = None,
+    depths: Sequence[int] | None = None,
+) -> pd.DataFrame:
+    """Compare methods by how far their top landmarks share the class of the test sample.
+
+    A tie of Majority@K goes to the class that reached the count first, that is, with better ranks.
+
+    Args:
+        rankings: For each method the landmarks of every test sample, best first, ``(t, K)``; see
+            `krepes.audit.rankings`.
+        landmark_labels: Classes of the landmarks, ``(m,)``.
+        labels: True classes of the test samples, ``(t,)``.
+        predictions: Classes that a classifier predicted, ``(t,)``; adds Majority@K against them.
+        depths: The values of K; by default those of the paper's table that the rankings reach.
+
+    Returns:
+        One row a method, metric and K: ``method``, ``metric``, ``k``, ``estimate``, ``low``, ``high``, ``n``.
+
+    Example:
+        >>> top = torch.tensor([[0, 1], [2, 1]])
+        >>> table = label_consistency({"ours": top}, ["a", "b", "b"], ["a", "b"], depths=[2])
+        >>> table[["metric", "estimate"]].to_dict("list")
+        {'metric': ['precision', 'majority', 'hit_rate'], 'estimate': [0.75, 1.0, 1.0]}
+    """
+    t, reach = require_rankings(rankings)
+    if depths is None:
+        depths = [k for k in DEPTHS if k <= reach]
+    for k in depths:
+        require_range(k, "K", low=1, high=reach)
+    asked = {} if predictions is None else {"prediction": predictions}
+    names, (of_landmark, truth, *predicted) = shared_codes(landmarks=landmark_labels, test=labels, **asked)
+    require_count(truth, t, "test labels")
+    rows = []
+    for method, top in rankings.items():
+        found = of_landmark[top.cpu()]  # (t, K)
+        metrics = _metrics(found, truth, len(names))
+        for guess in predicted:
+            require_count(guess, t, "predictions")
+            metrics["majority_of_prediction"] = (_running_majority(found, len(names)) == guess[:, None]).double()
+        for metric, values in metrics.items():
+            for k in depths:
+                interval = share_interval(values[:, k - 1])
+                ends = float(interval.estimate), float(interval.low), float(interval.high)
+                rows.append((method, metric, k, *ends, t))
+    return pd.DataFrame(rows, columns=["method", "metric", "k", "estimate", "low", "high", "n"])
+
+
+def _metrics(found: Tensor, truth: Tensor, classes: int) -> dict[str, Tensor]:
+    """Return each metric at every depth, ``(t, K)``, of the classes ``found`` ``(t, K)`` for ``truth`` ``(t,)``."""
+    hits = (found == truth[:, None]).double()
+    depth = torch.arange(1, found.shape[1] + 1)
+    return {
+        "precision": hits.cumsum(1) / depth,
+        "majority": (_running_majority(found, classes) == truth[:, None]).double(),
+        "hit_rate": hits.cummax(1).values,
+    }
+
+
+def _running_majority(found: Tensor, classes: int) -> Tensor:
+    """Return the most frequent class among the first 1, 2, ..., K, ``(t, K)``."""
+    rows = torch.arange(len(found))
+    counts = torch.zeros(len(found), classes, dtype=torch.int32)
+    best = found[:, 0].clone()
+    majority = torch.empty_like(found)
+    for k in range(found.shape[1]):
+        counts[rows, found[:, k]] += 1
+        leads = counts[rows, found[:, k]] > counts[rows, best]
+        best = torch.where(leads, found[:, k], best)
+        majority[:, k] = best
+    return majority

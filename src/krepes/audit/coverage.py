@@ -1,0 +1,103 @@
+r"""Class coverage: how many of the strongest landmarks it takes to meet every class.
+
+    κ_C = min { κ :  Y ⊆ {y(x_π(1)), ..., y(x_π(κ))} },        ω_π(1) >= ω_π(2) >= ...,    ω_l = |dA_l|
+
+Beside it stands what landmarks in random order would need: small κ_C means little where classes are few and balanced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from krepes._checks import require_finite
+from krepes.audit.labels import Labels, require_count, shared_codes
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Class coverage of a ranking of landmarks.
+
+    Attributes:
+        kappa: ``κ_C``, or ``None`` if some class has no landmark at all.
+        missing: The classes that no landmark shows.
+        random: Mean of ``κ_C`` over random orders of the same landmarks, or ``None`` likewise.
+        random_low: Its 2.5 % quantile, or ``None``.
+        random_high: Its 97.5 % quantile, or ``None``.
+        curve: One row a prefix: ``k``, ``covered`` classes, and the mean ``random`` number.
+    """
+
+    kappa: int | None
+    missing: tuple[Any, ...]
+    random: float | None
+    random_low: float | None
+    random_high: float | None
+    curve: pd.DataFrame
+
+    @property
+    def verdict(self) -> str:
+        """The result as a sentence."""
+        if self.kappa is None:
+            return f"undefined: no landmark shows {', '.join(map(str, self.missing))}."
+        return (
+            f"the {self.kappa} strongest landmarks show every class; in random order it takes {self.random:.1f} "
+            f"({self.random_low:.0f} to {self.random_high:.0f})."
+        )
+
+
+def class_coverage(
+    omega: Tensor, landmark_labels: Labels, *, classes: Labels | None = None, orders: int = 1000, seed: int = 0
+) -> Coverage:
+    """Count the strongest landmarks needed to span all classes.
+
+    Args:
+        omega: Strength of each landmark, ``ω_l``, ``(m,)``.
+        landmark_labels: Their classes, ``(m,)``.
+        classes: The set ``Y`` of classes to meet; by default those of the landmarks. Pass the classes of the data:
+            only then can a class without any landmark show.
+        orders: Random orders to compare with.
+        seed: Seed of those orders.
+
+    Returns:
+        The coverage with its random baseline.
+
+    Example:
+        >>> class_coverage(torch.tensor([3.0, 1.0, 2.0]), ["a", "b", "a"]).kappa
+        3
+    """
+    require_finite(omega, "omega")
+    m = len(omega)
+    names, (codes, wanted) = shared_codes(
+        landmarks=landmark_labels, classes=landmark_labels if classes is None else classes
+    )
+    require_count(codes, m, "landmark labels")
+    wanted = wanted.unique()
+    place = torch.empty(m, dtype=torch.int64)
+    place[omega.cpu().argsort(descending=True, stable=True)] = torch.arange(m)
+    first = _first_places(place[None], codes, len(names))[0, wanted]  # (|Y|,)
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = torch.rand(orders, m, generator=generator).argsort(1)
+    random_first = _first_places(shuffled, codes, len(names))[:, wanted]  # (orders, |Y|)
+    k = torch.arange(1, m + 1)
+    curve = pd.DataFrame({
+        "k": k,
+        "covered": torch.searchsorted(first.sort().values, k),
+        "random": torch.searchsorted(random_first.flatten().sort().values, k) / orders,
+    })
+    missing = tuple(names[int(c)] for c in wanted[first == m])
+    if missing:
+        return Coverage(None, missing, None, None, None, curve)
+    kappas = (random_first.max(1).values + 1).to(torch.float64)
+    low, high = torch.quantile(kappas, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Coverage(int(first.max()) + 1, (), float(kappas.mean()), low, high, curve)
+
+
+def _first_places(places: Tensor, codes: Tensor, classes: int) -> Tensor:
+    """Return ``(orders, classes)``: the place of the first landmark of each class, ``m`` if it has none."""
+    orders, m = places.shape
+    first = torch.full((orders, classes), m)
+    return first.scatter_reduce(1, codes.expand(orders, m), places, "amin")

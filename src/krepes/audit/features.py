@@ -1,0 +1,153 @@
+r"""Agreement of two rows of a table, column by column.
+
+    numeric       v_ξ(x, z) = 1 - min(|x_ξ - z_ξ| / Δ_ξ, 1),      Δ_ξ = range in the training data
+    categorical   v_ξ(x, z) = 1 if x_ξ = z_ξ, else 0
+
+Both are ``1 - min(|a - b|, 1)`` of one number a row: the place in the range, or the number of the category.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from torch import Tensor
+
+from krepes.errors import InvalidInputError
+
+# Far from the range of training and from every category: a missing value agrees with a missing one only.
+MISSING = 1e9
+# A category that training never showed agrees with no landmark.
+UNSEEN = -1e9
+
+
+@dataclass(frozen=True)
+class FeatureSpace:
+    """The original columns of a table, as the training data shows them.
+
+    Attributes:
+        names: All columns.
+        ranges: Smallest and largest value of the numeric columns; their difference is ``Δ_ξ``.
+        categories: Known categories of the categorical columns.
+        undefined: Why a column has no agreement, for those that have none.
+    """
+
+    names: tuple[str, ...]
+    ranges: Mapping[str, tuple[float, float]]
+    categories: Mapping[str, pd.Index]
+    undefined: Mapping[str, str]
+
+    @classmethod
+    def of(cls, train: pd.DataFrame, *, categorical: Sequence[str] | None = None) -> FeatureSpace:
+        """Read kinds, ranges and categories from training data alone.
+
+        Args:
+            train: Training rows, original columns.
+            categorical: The categorical columns; by default those that do not hold numbers.
+
+        Returns:
+            The space; constant columns, on which all rows agree, are marked as undefined.
+
+        Raises:
+            InvalidInputError: If the table is empty, a numeric column holds infinity, or a named column is absent.
+        """
+        if not len(train) or not set(categorical or ()) <= set(train.columns):
+            raise InvalidInputError(
+                f"a feature space needs training rows and known columns, got {len(train)} rows and columns "
+                f"{list(train.columns)}; categorical={categorical}."
+            )
+        ranges, categories, undefined = {}, {}, {}
+        for name in train.columns:
+            column = train[name]
+            numeric = _is_numeric(column) if categorical is None else name not in categorical
+            if numeric:
+                ranges[name] = _range(column, name)
+            else:
+                categories[name] = pd.Index(column.dropna().unique())
+            if column.nunique(dropna=numeric) < 2:
+                undefined[name] = f"constant in the {len(train)} training rows"
+        return cls(tuple(train.columns), ranges, categories, undefined)
+
+    @property
+    def defined(self) -> list[str]:
+        """Columns with an agreement, in order: the columns of `encode`."""
+        return [name for name in self.names if name not in self.undefined]
+
+    def encode(self, frame: pd.DataFrame) -> Tensor:
+        """Return the rows as numbers whose distance, cut at one, is the disagreement.
+
+        Args:
+            frame: Rows with at least the columns of the space.
+
+        Returns:
+            ``(n, c)``, float64, one column for each of `defined`.
+
+        Raises:
+            InvalidInputError: If a column is absent or infinite.
+        """
+        absent = [name for name in self.names if name not in frame.columns]
+        if absent:
+            raise InvalidInputError(f"the table lacks {absent}: it must have the columns of training, {self.names}.")
+        columns = [self._encode(frame[name], name) for name in self.defined]
+        return torch.from_numpy(np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0)))
+
+    def _encode(self, column: pd.Series[Any], name: str) -> np.ndarray[Any, Any]:
+        if name in self.ranges:
+            _range(column, name)
+            low, high = self.ranges[name]
+            place = (column.to_numpy(dtype=np.float64, na_value=np.nan) - low) / (high - low)
+            return np.where(np.isnan(place), MISSING, place)
+        codes = self.categories[name].get_indexer(pd.Index(column)).astype(np.float64)
+        codes[codes < 0] = UNSEEN
+        return np.where(column.isna().to_numpy(), MISSING, codes)
+
+
+def agreement(x: Tensor, z: Tensor) -> Tensor:
+    """Return ``v_ξ``, broadcast, of encoded rows ``x`` and ``z`` ``(..., c)``."""
+    return 1 - (x - z).abs().clamp_max(1)
+
+
+def fold_one_hot(
+    X: Tensor, groups: Mapping[str, Sequence[int]], *, names: Mapping[int, str] | None = None
+) -> pd.DataFrame:
+    """Fold encoded rows back to original columns: each one-hot group becomes one categorical column.
+
+    Args:
+        X: Encoded rows, ``(n, d)``.
+        groups: Column numbers of each categorical column; a row without a positive entry is of category -1.
+        names: Names of the other column numbers; by default ``column 7`` and so on.
+
+    Returns:
+        A DataFrame: groups first, in order, then the other columns; for `FeatureSpace.of` with
+        ``categorical=list(groups)``.
+
+    Example:
+        >>> fold_one_hot(torch.tensor([[0.0, 1.0, 5.0], [1.0, 0.0, 6.0]]), {"colour": [0, 1]}).to_dict("list")
+        {'colour': [1, 0], 'column 2': [5.0, 6.0]}
+    """
+    folded: dict[str, np.ndarray[Any, Any]] = {}
+    for name, columns in groups.items():
+        best = X[:, list(columns)].max(1)
+        folded[name] = torch.where(best.values > 0, best.indices, -1).cpu().numpy()
+    inside = {column for columns in groups.values() for column in columns}
+    for column in range(X.shape[1]):
+        if column not in inside:
+            folded[(names or {}).get(column, f"column {column}")] = X[:, column].cpu().numpy()
+    return pd.DataFrame(folded)
+
+
+def _is_numeric(column: pd.Series[Any]) -> bool:
+    return is_numeric_dtype(column) and not is_bool_dtype(column)
+
+
+def _range(column: pd.Series[Any], name: str) -> tuple[float, float]:
+    """Return the ends of a numeric column, after a check that they are finite."""
+    low, high = float(column.min()), float(column.max())
+    if np.isinf(low) or np.isinf(high):
+        raise InvalidInputError(f"column {name!r} holds infinity: replace it by a number or by a missing value.")
+    return low, high

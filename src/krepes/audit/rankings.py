@@ -1,0 +1,139 @@
+"""The landmarks that each method puts first for every test sample: what all audits of who is near whom start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from krepes import batches
+from krepes.attribution import attributions, compared_scores
+from krepes.batches import Batch
+from krepes.errors import InvalidInputError
+from krepes.kernels.entk import GIB
+from krepes.model import Krepes
+from krepes.views.source import as_source
+
+
+def rankings(
+    model: Krepes,
+    X: Batch,
+    *,
+    k: int = 50,
+    landmarks: Batch | None = None,
+    seed: int = 0,
+    memory_budget: int = GIB,
+) -> dict[str, Tensor]:
+    """Rank the landmarks of every test sample by influence and by each baseline, in one pass.
+
+    Args:
+        model: A fitted model.
+        X: Un-augmented test samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
+        k: Landmarks to keep a sample.
+        landmarks: The un-augmented landmarks, ``(m, ...)``; by default taken from the data of the fit, which a model
+            that was loaded from a run folder no longer has.
+        seed: Seed of the random ranking.
+        memory_budget: Bytes for a piece of the pass.
+
+    Returns:
+        Indices of landmarks, best first, ``(t, k)``, under ``influence``, ``directional``, ``kernel``, ``random``,
+        ``latent cosine`` (if the model explains an encoder) and ``input distance`` (if samples are single tensors).
+
+    Raises:
+        InvalidInputError: If there are fewer than ``k`` landmarks.
+    """
+    m = len(model.landmark_ids_)
+    if not 1 <= k <= m:
+        raise InvalidInputError(f"k={k} landmarks were asked of m={m}: k must be between 1 and {m}.")
+    source, _ = as_source(X)
+    landmarks = landmark_samples(model) if landmarks is None else landmarks
+    encoder = model.kernel if isinstance(model.kernel, nn.Module) else None
+    Z_landmarks = None if encoder is None else encode(encoder, landmarks)
+    generator = torch.Generator().manual_seed(seed)
+    pieces: dict[str, list[Tensor]] = {}
+    for rows, attribution in attributions(model, X, memory_budget=memory_budget):
+        samples = source.take(torch.arange(rows.start, rows.stop))
+        Z_test = None if encoder is None else encode(encoder, samples)
+        scores = compared_scores(attribution, generator=generator, Z_test=Z_test, Z_landmarks=Z_landmarks)
+        if isinstance(samples, Tensor):
+            scores["input distance"] = -_distances(samples, landmarks)
+        for method, values in scores.items():
+            pieces.setdefault(method, []).append(first(values, k))
+    return {method: torch.cat(found) for method, found in pieces.items()}
+
+
+def first(scores: Tensor, k: int) -> Tensor:
+    """Return the indices of the ``k`` largest of each row of ``scores`` ``(t, m)``, largest first, ``(t, k)``."""
+    return scores.topk(k, dim=1).indices.cpu()
+
+
+def landmark_samples(model: Krepes) -> Batch:
+    """Return the landmarks as they were before any augmentation.
+
+    Args:
+        model: A fitted model.
+
+    Returns:
+        ``(m, ...)``, in the order of ``model.landmark_ids_``.
+
+    Raises:
+        InvalidInputError: If the model was loaded and has no data.
+    """
+    if not hasattr(model, "stream_"):
+        raise InvalidInputError(
+            "a model that was loaded from a run folder does not hold its training data: pass landmarks=..., the "
+            "samples of model.landmark_ids_ in that order."
+        )
+    return model.stream_.plain(model.landmarks_)
+
+
+def encode(encoder: nn.Module, X: Batch, *, size: int = 1024) -> Tensor:
+    """Return the embeddings of an encoder in evaluation mode, without gradients.
+
+    Args:
+        encoder: Takes a batch, returns ``(b, ...)``.
+        X: Samples, ``(t, ...)``.
+        size: Samples a call.
+
+    Returns:
+        Flattened embeddings, ``(t, d)``, float64, on the CPU.
+    """
+    mode = encoder.training
+    parameter = next(encoder.parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
+    encoder.eval()
+    try:
+        with torch.no_grad():
+            pieces = [
+                encoder(batches.map_tensors(lambda x: x.to(device), piece)).flatten(1).to("cpu", torch.float64)
+                for _, piece in batches.chunks(X, size)
+            ]
+    finally:
+        encoder.train(mode)
+    return torch.cat(pieces)
+
+
+def require_rankings(found: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Check that rankings belong together.
+
+    Args:
+        found: Indices of landmarks by method, ``(t, K)`` each.
+
+    Returns:
+        ``t`` and ``K``.
+
+    Raises:
+        InvalidInputError: If there is none, or they differ in shape.
+    """
+    shapes = {tuple(top.shape) for top in found.values()}
+    if len(shapes) != 1 or any(len(shape) != 2 or 0 in shape for shape in shapes):
+        raise InvalidInputError(
+            f"rankings must map each method to landmark indices of one shape (t, K), got shapes {sorted(shapes)}."
+        )
+    t, K = shapes.pop()
+    return t, K
+
+
+def _distances(X: Tensor, Y: Tensor) -> Tensor:
+    return torch.cdist(X.flatten(1).double(), Y.flatten(1).double())
