@@ -95,8 +95,8 @@ def test_a_concave_outer_part_is_refused_at_any_damping(damping, rows, theta):
 
 
 def test_a_saddle_with_positive_mean_curvature_is_refused(rows, theta):
-    """The mean curvature looks healthy; only the direction of the solve shows that one part is concave."""
-    own = InnerOuter(lambda Z: Z, lambda Z: 10 * Z[0].square().sum() - (Z[1] - Z[0]).square().sum() * 4)
+    """The mean curvature looks healthy; only the solve shows that one coordinate is concave."""
+    own = InnerOuter(lambda Z: Z, lambda Z: 10 * Z[..., 0].square().sum() - Z[..., 1].square().sum())
     with pytest.raises(NonConvexOuterError, match="negative"):
         solve(own, rows, theta, damping=0.1)
 
