@@ -23,7 +23,7 @@ from krepes.solution import Trial
 GRID = tuple(10.0**power for power in range(4, -7, -1))
 """Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""
 PATIENCE = 2
-"""Iterative solves get dearer as the damping falls: the search ends after so many values without a lower loss."""
+"""Solves get dearer as the damping falls: the search ends after so many values without a lower loss."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Expansion(Generic[Data]):
     def search(self, *, tol: float) -> tuple[Attempt, tuple[Trial, ...]]:
         """Return the attempt of lowest loss on the grid and its refinement, and the record of all.
 
-        Direct solves are cheap: they see the whole grid and are refined to a quarter decade. Iterative ones stop going
-        down once the loss has stopped falling, and are refined to half a decade.
+        The search goes down the grid until the loss has stopped falling, then refines around the lowest: to a quarter
+        of a decade where solves are direct, to half of one where they iterate over the data.
         """
         direct = self.linearisation.solve is not None
         tried: list[Attempt] = []
         for damping in GRID:
             tried.append(self.attempt(damping, tol=tol, near=tried[-1] if tried else None))
-            if not direct and len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
+            if len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
                 break
         for decades in (0.5, 0.25) if direct else (0.5,):
             best = _lowest(tried)
