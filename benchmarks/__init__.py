@@ -1,0 +1,1 @@
+"""Speed against other tools, side by side in one run: ``python -m benchmarks [name ...]``."""

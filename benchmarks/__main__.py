@@ -1,0 +1,23 @@
+"""Run the named benchmarks (all by default), print their tables and write ``results/bench-<name>.json``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+NAMES = ("entk", "sketch", "landmarks", "solve")
+
+
+def main(names: list[str]) -> None:
+    """Run each benchmark's ``main`` and keep what it returns."""
+    Path("results").mkdir(exist_ok=True)
+    for name in names or list(NAMES):
+        print(f"\n== {name}", flush=True)
+        result = importlib.import_module(f"benchmarks.{name}").main()
+        Path(f"results/bench-{name}.json").write_text(json.dumps(result, indent=2, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,127 @@
+"""Tangent kernel rows: KREPES against Jacobian contraction, one thread, chunk sizes of all swept, best of two.
+
+Both sides are computed from scratch. Rivals contract the encoder's parameters; KREPES also has the head's.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks import rivals
+from krepes.encoders import ResMLP, resnet18
+from krepes.kernels.entk import EmpiricalNTK
+
+
+def seconds(function: Callable[[], Any], repeats: int = 2) -> float:
+    """Return the least CPU seconds of ``repeats`` calls."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.process_time()
+        function()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def mlp() -> nn.Sequential:
+    """Return the network 784-512-512-1."""
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int, tuple[int, ...]]] = {
+    "ResMLP 500 x 100": (lambda: ResMLP(110), (110,), 500, 100, (10, 25, 100)),
+    "MLP 784-512-512 1000 x 200": (mlp, (784,), 1000, 200, (25, 50, 200)),
+    "ResNet-18 32 x 16": (resnet18, (3, 32, 32), 32, 16, (4, 8, 16)),
+}
+
+
+def compare(name: str) -> dict[str, float]:
+    """Return CPU seconds of each method on one case, and how many times slower than KREPES it is."""
+    make, shape, n, m, sweep = CASES[name]
+    torch.manual_seed(0)
+    encoder = make().eval()
+    X, Y = torch.randn(n, *shape), torch.randn(m, *shape)
+    kernel = EmpiricalNTK(encoder)
+    kernel(X[:3], Y[:3])
+    kernels = [EmpiricalNTK(encoder, memory_budget=budget) for budget in (1 << 28, 1 << 30, 1 << 32)]
+    ours = min(seconds(partial(kernel, X, Y)) for kernel in kernels)
+    table = {"KREPES": ours}
+    methods: dict[str, rivals.Method] = {"torch.func": rivals.torch_func, "backward loop": rivals.backward_loop}
+    if name.startswith("MLP") and rivals.installed("backpack"):
+        methods["BackPACK"] = rivals.backpack
+    w = kernel.tangent.cotangents[0]
+    for method, function in methods.items():
+        table[method] = min(seconds(partial(function, encoder, w, X, Y, chunk), 1) for chunk in sweep)
+        table[f"{method} / KREPES"] = table[method] / ours
+    return table
+
+
+def flop_share(n: int = 2048, m: int = 1000) -> dict[str, float]:
+    """Return the share of the machine's measured product speed that prepared ResMLP rows at ``m = 1000`` reach."""
+    torch.manual_seed(0)
+    encoder = ResMLP(110)
+    kernel = EmpiricalNTK(encoder)
+    X, Y = torch.randn(n, 110), torch.randn(m, 110)
+    prepared = kernel.prepare(Y)
+    A, B = torch.randn(1024, 1032), torch.randn(m, 1032)
+    speed = 1024 * 1032 * m / seconds(lambda: A @ B.T, 20)
+    shapes = [p.shape for name, p in encoder.named_parameters() if p.ndim == 2]
+    forward = sum(out * inp for out, inp in shapes)
+    backward = forward - shapes[0].numel()
+    w = encoder.norm.normalized_shape[0]
+    pair = sum(out + inp for out, inp in shapes) - 2 * w + 128  # queries and keys drop out; the head adds its input
+    work = n * (forward + backward + m * pair)
+    measured = seconds(lambda: kernel.rows(X, prepared), 3)
+    return {"multiply-adds a row": work / n, "ms a row": 1e3 * measured / n, "share of limit": work / speed / measured}
+
+
+MEMORY = """
+import resource, torch
+torch.set_num_threads(1)
+from krepes.encoders import ResMLP
+from krepes.kernels.entk import EmpiricalNTK
+X, Y = torch.randn(20_000, 110), torch.randn(1000, 110)
+kernel = EmpiricalNTK(ResMLP(110))
+kernel(X[:3], Y[:3])
+idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+kernel(X, Y)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle) / 2**20)
+"""
+
+
+def memory() -> float:
+    """Return the GiB above the idle process that ResMLP rows 20,000 x 1,000 take, result included."""
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def run() -> dict[str, Any]:
+    """Return all figures."""
+    torch.set_num_threads(1)
+    result: dict[str, Any] = {name: compare(name) for name in CASES}
+    result["ResMLP at m = 1000"] = flop_share()
+    result["ResMLP 20,000 x 1,000"] = {"GiB above idle": memory()}
+    result["this process"] = {"peak GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    return result
+
+
+def main() -> dict[str, Any]:
+    """Print the figures, one case a block."""
+    result = run()
+    for case, figures in result.items():
+        print(case)
+        for name, value in figures.items():
+            print(f"    {name:24s} {value:12.4g}")
+    return result
+
+
+if __name__ == "__main__":
+    main()
