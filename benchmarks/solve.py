@@ -2,8 +2,8 @@
 
 The streamed reference is the paper's Algorithm 1 with the exact global loss: a Gauss-Newton product by jvp and vjp that
 goes over all rows twice, once for the change of the correlation and once to pull it back. Rows are synthetic, drawn
-chunk by chunk from a seed, and the drawing is not timed. ``q = 500`` landmark points (250 pairs), ``h = 128``; times are
-CPU seconds on one thread.
+chunk by chunk from a seed, and the drawing is not timed. ``q = 500`` landmark points (250 pairs), ``h = 128``; times
+are CPU seconds on one thread.
 
 One streamed product is measured in full and multiplied by the iterations that plain conjugate gradients need to the
 tolerance of the solve: the operator is the same (the run checks it), so these are counted on the moments.
