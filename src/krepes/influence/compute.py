@@ -1,0 +1,167 @@
+r"""Counterfactual influence of every training row on any outcome: one adjoint solve each, one pass for all.
+
+    I_i(o) = -∇oᵀ (H + λ I)⁻¹ d/dw_i ∇L(Θ*; w)  =  -( ds/dw_i - Σ_j w_j ds/dw_j ),      s(w) = <v, ∇L(Θ*; w)>
+
+The derivative is along ``e_i - w``: the row is weighted up and all others down, so influences sum to zero. ``H`` is the
+Gauss-Newton matrix at ``Θ*``, the coefficients after the step. This answers "what if this row were not there?", which
+the landmark scores of `krepes.attribution` do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from krepes._checks import require_range
+from krepes.errors import InvalidInputError
+from krepes.influence.adjoint import Adjoints, solve_adjoints
+from krepes.influence.moment import moment_sensitivity
+from krepes.influence.outcomes import Outcome
+from krepes.influence.result import Influence
+from krepes.influence.row import row_sensitivity
+from krepes.model import Krepes
+from krepes.moments import Moments
+from krepes.objectives import MomentObjective
+from krepes.objectives.streaming import StreamedObjective
+from krepes.rows import DEFAULT_BUDGET, Piece, pieces, with_progress
+from krepes.rowstore import RowStore
+from krepes.views import ViewStream
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def influence(
+    model: Krepes,
+    outcomes: Outcome | Sequence[Outcome],
+    *,
+    stream: ViewStream | None = None,
+    ids: Sequence[Any] | None = None,
+    damping: float | None = None,
+    draws: int = 0,
+    path: str | Path | None = None,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: bool = True,
+) -> Influence:
+    """Return the influence of every training row on every outcome.
+
+    Args:
+        model: A fitted model.
+        outcomes: One or many, made by the functions of `krepes.influence`; hundreds share the pass.
+        stream: The training data; needed for a loaded model, else the stream of the fit.
+        ids: The user's row ids, one a sample; by default ``0..n-1``.
+        damping: Absolute ``λ`` of ``(H + λ I)``; by default the one the fit chose.
+        draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views: what a row
+            does on average over its augmentations.
+        path: A ``.npy`` file for the values, mapped from there; without it they are held in memory.
+        memory_budget: Bytes for the kernel rows of a batch, and for the values if there is no ``path``.
+        progress: Show a bar for each pass.
+
+    Returns:
+        The influences.
+
+    Raises:
+        InvalidInputError: If there is no outcome or no stream, sizes disagree, or the values exceed the budget.
+
+    Example:
+        >>> from krepes.influence import similarity
+        >>> from krepes.kernels.classic import RBF
+        >>> from krepes.views import GaussianNoise
+        >>> X = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+        >>> model = Krepes(RBF(2.0), m=20, h=5, augment=GaussianNoise(0.1), progress=False).fit(X)
+        >>> found = influence(model, similarity(model, X[:1], X[1:2]), progress=False)
+        >>> found.values.shape, bool(abs(found.values.sum()) < 1e-9)
+        ((100, 1), True)
+    """
+    chosen = [outcomes] if isinstance(outcomes, Outcome) else list(outcomes)
+    require_range(draws, "draws", low=0)
+    if not chosen:
+        raise InvalidInputError("no outcome was given. Make one, for instance by krepes.influence.similarity.")
+    n, labels = model.n_samples_, np.arange(model.n_samples_) if ids is None else np.asarray(ids)
+    if len(labels) != n:
+        raise InvalidInputError(f"{len(labels)} row ids were given for {n} samples: there must be one for each.")
+    values = _allocate((n, len(chosen)), path, memory_budget)
+    solution = model.solution_
+    objective = model.objective_.at(model.data_, solution.theta0)
+    adjoints = solve_adjoints(
+        objective,
+        model.data_,
+        solution.theta,
+        chosen,
+        damping=solution.damping_absolute if damping is None else damping,
+        tol=solution.tol,
+    )
+    passes = list(_passes(model, stream, draws))
+    score = _scorer(objective, model, adjoints)
+    for views in passes:
+        start = 0
+        for index, piece in enumerate(_batches(model, objective, views, memory_budget, progress)):
+            stop = start + piece.Kbar.shape[1]
+            values[start:stop] -= score(index, piece).cpu().numpy() / len(passes)
+            start = stop
+    for column in values.T:
+        column -= column.mean()
+    return Influence(values, tuple(o.name for o in chosen), labels, adjoints.damping, adjoints.residuals)
+
+
+def _allocate(shape: tuple[int, int], path: str | Path | None, memory_budget: int) -> Values:
+    size = 8 * shape[0] * shape[1]
+    if path is not None:
+        return np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
+    if size > memory_budget:
+        raise InvalidInputError(
+            f"the influences of {shape[0]} rows on {shape[1]} outcomes take {size} bytes, the budget is "
+            f"{memory_budget}. Pass path= to keep them on disk, raise memory_budget, or ask for fewer outcomes at once."
+        )
+    return np.zeros(shape)
+
+
+def _passes(model: Krepes, stream: ViewStream | None, draws: int) -> Iterator[ViewStream | RowStore]:
+    """Yield what to pass over: the views of the fit, as rows where those were stored, or new draws of them."""
+    if not draws and stream is None and isinstance(model.data_, RowStore):
+        yield model.data_
+        return
+    stream = getattr(model, "stream_", None) if stream is None else stream
+    if stream is None:
+        raise InvalidInputError("a loaded model does not hold its training data: pass the ViewStream of the fit.")
+    if stream.n != model.n_samples_:
+        raise InvalidInputError(f"the stream has {stream.n} samples, the model was fitted on {model.n_samples_}.")
+    yield from (stream.with_seed(stream.seed + draw + 1) for draw in range(draws)) if draws else [stream]
+
+
+def _scorer(objective: Any, model: Krepes, adjoints: Adjoints) -> Callable[[int, Piece], Tensor]:
+    """Return ``(batch number, rows) -> ds/dw``, ``(b, O)``."""
+    theta, data = model.solution_.theta, model.data_
+    if isinstance(objective, StreamedObjective):
+        return lambda index, piece: row_sensitivity(
+            objective.batch_loss(index, piece.Kbar), piece.Kbar, theta, adjoints.V
+        )
+    assert isinstance(objective, MomentObjective) and isinstance(data, Moments)
+    sensitivities = [moment_sensitivity(objective, data, theta, v) for v in adjoints.V]
+
+    def score(index: int, piece: Piece) -> Tensor:
+        K = piece.Kbar[..., :-1]
+        KA = K @ theta[:-1]
+        return torch.stack([part.of_rows(KA, K, piece.X) for part in sensitivities], dim=1)
+
+    return score
+
+
+def _batches(
+    model: Krepes, objective: Any, source: ViewStream | RowStore, memory_budget: int, progress: bool
+) -> Iterator[Piece]:
+    """Yield rows in the order of the samples, float64; the batches of a row objective are those of its loss."""
+    if isinstance(source, RowStore):
+        yield from (Piece(Kbar, None, None) for Kbar in source.batches(objective.batch))
+        return
+    whole = isinstance(objective, StreamedObjective)
+    inputs = isinstance(objective, MomentObjective) and objective.needs_inputs
+    views = source.with_batch_size(objective.batch) if whole else source
+    for _, X in with_progress(views, "influence", progress):
+        found = pieces(X, model.kernel_, model.prepared_, len(model.K_mm_), memory_budget, inputs=inputs, sums=False)
+        rows = (Piece(piece.Kbar.to("cpu", torch.float64), None, piece.X) for piece in found)
+        yield from [Piece(torch.cat([part.Kbar for part in rows], dim=1), None, None)] if whole else rows

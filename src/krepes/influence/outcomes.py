@@ -1,0 +1,217 @@
+r"""Outcomes ``o(Θ)``: any differentiable number of the representation, as a function of kernel rows it holds.
+
+    similarity = cos(f(x1), f(x2))          pull = mean cos(f(x), group) - mean cos(f(x), others)
+    toward = <f(x), v>                      group_distance = |mean f(group) - mean f(others)|
+    loss = L(Θ) over the training data      custom = any torch function of Z
+
+With a ``reference`` the embeddings are centred at its mean, which a cosine of embeddings with a common offset needs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from krepes import _autodiff
+from krepes._checks import require_finite
+from krepes.batches import Batch
+from krepes.errors import InvalidInputError
+from krepes.model import Krepes
+from krepes.objectives import Objective
+
+
+class Outcome(ABC):
+    """A number of the representation: it has a ``name``, a value and a gradient in ``theta`` ``(q + 1, h)``."""
+
+    name: str
+
+    @abstractmethod
+    def value(self, theta: Tensor) -> Tensor:
+        """Return ``o(Θ)``, a scalar."""
+
+    @abstractmethod
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Return ``∇o(Θ)``, ``(q + 1, h)``."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Augmented kernel rows of some samples, ``(t, q + 1)``, float64, made once and shared by many outcomes."""
+
+    Kbar: Tensor = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Function(Outcome):
+    """``function(Z_1, Z_2, ...)`` with ``Z_j = K̄_j Θ`` ``(t_j, h)`` the embeddings of each of ``samples``."""
+
+    name: str
+    samples: tuple[Rows, ...]
+    function: Callable[..., Tensor]
+
+    def value(self, theta: Tensor) -> Tensor:
+        """Return ``o(Θ)``, a scalar."""
+        return self.function(*(part.Kbar @ theta for part in self.samples))
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Return ``∇o(Θ)``, ``(q + 1, h)``.
+
+        Args:
+            theta: ``(q + 1, h)``.
+
+        Returns:
+            The gradient.
+
+        Raises:
+            InvalidInputError: If the function does not return a scalar, or the gradient is not finite.
+        """
+        shape = tuple(self.value(theta).shape)
+        if shape:
+            raise InvalidInputError(f"outcome {self.name!r} must be a scalar tensor, its function returned {shape}.")
+        g = _autodiff.gradient(self.value, theta)
+        require_finite(g, f"the gradient of outcome {self.name!r}")
+        return g
+
+
+@dataclass(frozen=True)
+class Loss(Outcome):
+    """The objective over the training data, whose weights it keeps while the coefficients move."""
+
+    name: str
+    objective: Objective[Any]
+    data: Any = field(repr=False)
+
+    def value(self, theta: Tensor) -> Tensor:
+        """Return ``L(Θ)``, a scalar."""
+        return self.objective.value(self.data, theta)
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Return ``∇L(Θ)``, ``(q + 1, h)``."""
+        return self.objective.gradient(self.data, theta)
+
+
+Samples = Batch | Rows
+"""Samples ``(t, ...)``, or the rows made of them before."""
+
+
+def rows(model: Krepes, X: Samples, *, reference: Samples | None = None) -> Rows:
+    """Return the augmented kernel rows of samples, to be used in many outcomes.
+
+    Args:
+        model: A fitted model.
+        X: Samples ``(t, ...)``; rows that were made before are returned as they are.
+        reference: Samples whose mean embedding becomes the origin: their mean row is subtracted.
+
+    Returns:
+        The rows.
+    """
+    if isinstance(X, Rows):
+        return X
+    Kbar = torch.nn.functional.pad(model.kernel_rows(X), (0, 1), value=1.0)
+    return Rows(Kbar if reference is None else Kbar - rows(model, reference).Kbar.mean(0))
+
+
+def similarity(
+    model: Krepes, x1: Samples, x2: Samples, *, reference: Samples | None = None, name: str = "similarity"
+) -> Outcome:
+    """Return the mean cosine of ``f(x1)`` and ``f(x2)``, pair by pair.
+
+    Args:
+        model: A fitted model.
+        x1: Samples ``(t, ...)``, often one.
+        x2: As many.
+        reference: Samples whose mean embedding is the origin; none for the plain cosine.
+        name: Of the outcome.
+
+    Returns:
+        The outcome.
+    """
+    pair = tuple(rows(model, x, reference=reference) for x in (x1, x2))
+    return Function(name, pair, lambda Z1, Z2: (_unit(Z1) * _unit(Z2)).sum(-1).mean())
+
+
+def pull(
+    model: Krepes,
+    x: Samples,
+    group: Samples,
+    others: Samples,
+    *,
+    reference: Samples | None = None,
+    name: str = "pull",
+) -> Outcome:
+    """Return the margin of ``x``: its mean cosine to a group minus its mean cosine to the others.
+
+    Args:
+        model: A fitted model.
+        x: Samples ``(t, ...)``, often one.
+        group: Samples it may be close to.
+        others: Samples to compare with.
+        reference: Samples whose mean embedding is the origin; none for the plain cosine.
+        name: Of the outcome.
+
+    Returns:
+        The outcome.
+    """
+    samples = tuple(rows(model, part, reference=reference) for part in (x, group, others))
+    return Function(name, samples, lambda Z, G, O: (_unit(Z) @ (_unit(G).mean(0) - _unit(O).mean(0))).mean())
+
+
+def toward(model: Krepes, x: Samples, v: Tensor, *, name: str = "toward") -> Outcome:
+    """Return the mean of ``<f(x), v>``: how far samples lie along a direction, such as a concept.
+
+    Args:
+        model: A fitted model.
+        x: Samples ``(t, ...)``.
+        v: Direction, ``(h,)``.
+        name: Of the outcome.
+
+    Returns:
+        The outcome.
+    """
+    v = v.detach().to(torch.float64)
+    return Function(name, (rows(model, x),), lambda Z: (Z @ v).mean())
+
+
+def group_distance(model: Krepes, group: Samples, others: Samples, *, name: str = "group distance") -> Outcome:
+    """Return the distance of two groups' mean embeddings, for samples ``(t, ...)`` each."""
+    samples = (rows(model, group), rows(model, others))
+    return Function(name, samples, lambda G, O: torch.linalg.vector_norm(G.mean(0) - O.mean(0)))
+
+
+def custom(
+    model: Krepes,
+    X: Samples,
+    function: Callable[[Tensor], Tensor],
+    *,
+    reference: Samples | None = None,
+    name: str = "custom",
+) -> Outcome:
+    """Return an outcome of one's own.
+
+    Args:
+        model: A fitted model.
+        X: Samples ``(t, ...)``.
+        function: From their embeddings ``Z`` ``(t, h)``, float64, to a scalar tensor, by torch operations.
+        reference: Samples whose mean embedding is the origin; none leaves the embeddings as they are.
+        name: Of the outcome.
+
+    Returns:
+        The outcome.
+    """
+    return Function(name, (rows(model, X, reference=reference),), function)
+
+
+def loss(model: Krepes, *, name: str = "loss") -> Outcome:
+    """Return the training loss itself, its targets where the fit had them."""
+    objective = model.objective_.at(model.data_, model.solution_.theta0)
+    return Loss(name, objective, model.data_)
+
+
+def _unit(Z: Tensor) -> Tensor:
+    return normalize(Z, dim=-1)

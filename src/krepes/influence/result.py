@@ -1,0 +1,116 @@
+r"""What the influence of every row adds up to: the rows that matter most, and the effect of removing sets of them.
+
+I_i(o) = d o / d w_i along e_i - w,      removing S changes o by  -Σ_{i in S} w_i I_i  to first order,   w_i = 1/n
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from krepes._checks import require_range
+from krepes.errors import InvalidInputError
+
+By = Literal["raises", "lowers", "magnitude"]
+Array = np.ndarray[Any, Any]
+SORT_KEYS: dict[str, Callable[[Array], Array]] = {
+    "raises": lambda x: -x,
+    "lowers": lambda x: x,
+    "magnitude": lambda x: -np.abs(x),
+}
+
+
+@dataclass(frozen=True)
+class Influence:
+    """Influence of every training row on every outcome.
+
+    Attributes:
+        values: ``I``, ``(n, O)``, float64, in memory or mapped from disk; each column sums to zero.
+        names: Of the ``O`` outcomes.
+        ids: The user's row ids, ``(n,)``.
+        damping: Absolute, of the adjoint solves.
+        residuals: Relative residual of each adjoint solve.
+    """
+
+    values: np.ndarray[Any, np.dtype[np.float64]] = field(repr=False)
+    names: tuple[str, ...]
+    ids: Array = field(repr=False)
+    damping: float
+    residuals: tuple[float, ...]
+
+    def top(self, k: int = 10, *, by: By = "raises") -> pd.DataFrame:
+        """Return the ``k`` rows of each outcome that matter most.
+
+        Args:
+            k: Rows an outcome, at most n.
+            by: ``"raises"`` for rows that raise the outcome, strongest first; ``"lowers"``; or ``"magnitude"``.
+
+        Returns:
+            Columns ``outcome, rank, row, id, influence``.
+
+        Raises:
+            InvalidInputError: If ``by`` is unknown or ``k`` out of range.
+        """
+        require_range(k, "k", low=1, high=len(self.values))
+        if by not in SORT_KEYS:
+            raise InvalidInputError(f"by={by!r} is unknown: choose one of {', '.join(SORT_KEYS)}.")
+        parts = []
+        for column, name in enumerate(self.names):
+            rows = _first(SORT_KEYS[by](self.values[:, column]), k)
+            found = {"row": rows, "id": self.ids[rows], "influence": self.values[rows, column]}
+            parts.append(pd.DataFrame({"outcome": name, "rank": np.arange(1, k + 1), **found}))
+        return pd.concat(parts, ignore_index=True)
+
+    def removal(self, rows: ArrayLike) -> pd.Series[float]:
+        """Return the first-order change of every outcome if a set of rows were removed.
+
+        Args:
+            rows: Positions ``(r,)`` in the training data, or a mask ``(n,)``.
+
+        Returns:
+            ``-Σ w_i I_i`` by outcome.
+        """
+        chosen = np.asarray(rows)
+        effect = -self.values[chosen].sum(0) / len(self.values)
+        return pd.Series(effect, index=self.names, name="effect of removal")
+
+    def group_totals(self, groups: Sequence[Any] | ArrayLike) -> pd.DataFrame:
+        """Return what removing each group of rows would do to every outcome, to first order.
+
+        Args:
+            groups: The group of every training row, ``(n,)``.
+
+        Returns:
+            A line a group, a column an outcome, and the column ``rows`` with the size of the group.
+
+        Raises:
+            InvalidInputError: If there is not one group for each row.
+        """
+        labels = np.asarray(groups)
+        if labels.shape != (len(self.values),):
+            raise InvalidInputError(f"groups has shape {labels.shape}: one for each of {len(self.values)} rows is due.")
+        totals = {label: self.removal(labels == label) for label in pd.unique(labels)}
+        frame = pd.DataFrame.from_dict(totals, orient="index", columns=list(self.names))
+        frame.insert(0, "rows", pd.Series(labels).value_counts())
+        return frame.sort_index().rename_axis("group")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return all values, tidy: columns ``row, id, outcome, influence``, one line a row and outcome."""
+        n, outcomes = self.values.shape
+        return pd.DataFrame({
+            "row": np.repeat(np.arange(n), outcomes),
+            "id": np.repeat(self.ids, outcomes),
+            "outcome": np.tile(np.array(self.names, dtype=object), n),
+            "influence": self.values.reshape(-1),
+        })
+
+
+def _first(keys: Array, k: int) -> Array:
+    """Return the positions of the ``k`` smallest keys, smallest first, without sorting the rest."""
+    few = np.argpartition(keys, k - 1)[:k] if k < len(keys) else np.arange(len(keys))
+    return few[np.argsort(keys[few], kind="stable")]
