@@ -113,13 +113,13 @@ def agreement(x: Tensor, z: Tensor) -> Tensor:
 
 
 def fold_one_hot(
-    X: Tensor, groups: Mapping[str, Sequence[int]], *, names: Mapping[int, str] | None = None
+    X: Tensor, groups: Mapping[str, Sequence[int] | slice], *, names: Mapping[int, str] | None = None
 ) -> pd.DataFrame:
     """Fold encoded rows back to original columns: each one-hot group becomes one categorical column.
 
     Args:
         X: Encoded rows, ``(n, d)``.
-        groups: Column numbers of each categorical column; a row without a positive entry is of category -1.
+        groups: Columns of each categorical column; a row without a positive entry is of category -1.
         names: Names of the other column numbers; by default ``column 7`` and so on.
 
     Returns:
@@ -131,13 +131,13 @@ def fold_one_hot(
         {'colour': [1, 0], 'column 2': [5.0, 6.0]}
     """
     folded: dict[str, np.ndarray[Any, Any]] = {}
+    single = torch.ones(X.shape[1], dtype=torch.bool)
     for name, columns in groups.items():
-        best = X[:, list(columns)].max(1)
+        best = X[:, columns].max(1)
         folded[name] = torch.where(best.values > 0, best.indices, -1).cpu().numpy()
-    inside = {column for columns in groups.values() for column in columns}
-    for column in range(X.shape[1]):
-        if column not in inside:
-            folded[(names or {}).get(column, f"column {column}")] = X[:, column].cpu().numpy()
+        single[columns] = False
+    for column in single.nonzero().flatten().tolist():
+        folded[(names or {}).get(column, f"column {column}")] = X[:, column].cpu().numpy()
     return pd.DataFrame(folded)
 
 

@@ -149,6 +149,7 @@ def _wilson(share: Tensor, trials: Tensor) -> Interval:
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = Z95 * (share * (1 - share) / trials + z2 / (4 * trials.square())).sqrt() / (1 + z2 / trials)
     known = trials > 0
-    low = torch.where(known, (centre - half).clamp_min(0), torch.zeros_like(centre))
-    high = torch.where(known, (centre + half).clamp_max(1), torch.ones_like(centre))
+    # At shares of 0 and 1 the ends meet the share, up to round-off that would leave it outside.
+    low = torch.where(known, torch.minimum(centre - half, share).clamp_min(0), torch.zeros_like(centre))
+    high = torch.where(known, torch.maximum(centre + half, share).clamp_max(1), torch.ones_like(centre))
     return Interval(share, low, high)

@@ -1,0 +1,79 @@
+"""Audits written as their definitions read: loops over samples, counters, a classifier refitted after each deletion."""
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+from sklearn.neighbors import KNeighborsClassifier
+
+
+def coverage(omega, labels, classes):
+    order = sorted(range(len(omega)), key=lambda l: -omega[l])
+    seen = set()
+    for kappa, l in enumerate(order, start=1):
+        seen.add(labels[l])
+        if set(classes) <= seen:
+            return kappa
+    return None
+
+
+def consistency(top, landmark_labels, labels, k):
+    """Precision, Majority, HitRate; a tie of the majority goes to the class that first reached the count."""
+    precision, majority, hit = [], [], []
+    for row, label in zip(top, labels, strict=True):
+        found = [landmark_labels[l] for l in row[:k]]
+        precision.append(found.count(label) / k)
+        hit.append(label in found)
+        counts, winner = Counter(), None
+        for name in found:
+            counts[name] += 1
+            if winner is None or counts[name] > counts[winner]:
+                winner = name
+        majority.append(winner == label)
+    return np.mean(precision), np.mean(majority), np.mean(hit)
+
+
+def column_agreement(a, b, span):
+    """``span`` is the range of a numeric column, ``None`` for a categorical one."""
+    if span is None:
+        return float(a == b)
+    return 1 - min(abs(a - b) / span, 1)
+
+
+def alignment(scores, rows, landmark_rows, spans, random_sets, k, *, normalise):
+    """Mean over samples of the gap of each column; ``random_sets[t]`` lists the random sets of sample t."""
+    gaps = {name: [] for name in spans}
+    for t, row in enumerate(scores):
+        top = sorted(range(len(row)), key=lambda l: -row[l])[:k]
+
+        def psi(members, name, t=t, row=row):
+            weights = [abs(row[l]) for l in members]
+            if normalise:
+                weights = [w / sum(weights) for w in weights]
+            pairs = ((rows[name].iloc[t], landmark_rows[name].iloc[l]) for l in members)
+            return sum(w * column_agreement(a, b, spans[name]) for w, (a, b) in zip(weights, pairs, strict=True))
+
+        for name in spans:
+            gaps[name].append(psi(top, name) - np.mean([psi(members, name) for members in random_sets[t]]))
+    return {name: np.mean(values) for name, values in gaps.items()}
+
+
+def tau_b(a, b):
+    signs = [(np.sign(a[i] - a[j]), np.sign(b[i] - b[j])) for i, j in combinations(range(len(a)), 2)]
+    top = sum(s * r for s, r in signs)
+    return top / np.sqrt(sum(s * s for s, _ in signs) * sum(r * r for _, r in signs))
+
+
+def confidence_drop(deleted, E_test, E_landmarks, labels, k):
+    """Mean loss of confidence in the first decision when each sample's landmarks are deleted and the k-NN refitted."""
+    E_test, E_landmarks, labels = (np.asarray(x) for x in (E_test, E_landmarks, labels))
+    full = KNeighborsClassifier(k).fit(E_landmarks, labels)
+    drops = []
+    for t, x in enumerate(E_test):
+        before = full.predict_proba(x[None])[0]
+        decision = full.classes_[before.argmax()]
+        kept = np.setdiff1d(np.arange(len(labels)), deleted[t])
+        rest = KNeighborsClassifier(k).fit(E_landmarks[kept], labels[kept])
+        after = dict(zip(rest.classes_, rest.predict_proba(x[None])[0], strict=True))
+        drops.append(before.max() - after.get(decision, 0.0))
+    return np.mean(drops)

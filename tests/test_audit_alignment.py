@@ -1,0 +1,203 @@
+"""Feature Alignment Gap: against loops, in pieces, on constant and missing values, on a planted truth."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.testing import assert_close
+
+from krepes.attribution import attribute
+from krepes.audit import AlignmentSum, FeatureSpace, alignment_gap, alignment_of, fold_one_hot
+from krepes.audit.alignment import draw_sets
+from krepes.data.synthetic import applicants
+from krepes.errors import InvalidInputError
+from krepes.kernels.classic import RBF
+from krepes.model import Krepes
+from krepes.views import GaussianNoise
+from oracles import audit as oracle
+
+TIGHT = {"rtol": 1e-10, "atol": 1e-12}  # float64 sums of at most a few hundred terms
+
+
+def table(n, seed):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({
+        "age": rng.integers(18, 80, n),
+        "wage": rng.lognormal(3, 1, n),
+        "town": rng.choice(["Bonn", "Graz", "Lyon"], n),
+        "member": rng.random(n) < 0.5,
+    })
+
+
+@pytest.fixture
+def problem(generator):
+    train = table(100, 0)
+    return torch.randn(12, 30, generator=generator).double(), table(12, 1), train.iloc[:30], FeatureSpace.of(train)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("variant", ["raw", "normalised"])
+def test_gap_equals_loops_over_samples_sets_and_columns(problem, variant):
+    scores, rows, landmark_rows, space = problem
+    found = alignment_of(scores, rows, landmark_rows, space, k=4, sets=20).frame
+    found = found[found["variant"] == variant].set_index("column")["estimate"]
+    train = table(100, 0)
+    spans = {name: float(train[name].max() - train[name].min()) for name in ("age", "wage")}
+    sets = draw_sets(12, 20, 4, 30, generator=seeded()).tolist()
+    wanted = oracle.alignment(
+        scores.tolist(), rows, landmark_rows, spans | {"town": None, "member": None}, sets, 4,
+        normalise=variant == "normalised",
+    )  # fmt: skip
+    assert_close(torch.tensor(found.to_numpy()), torch.tensor([wanted[name] for name in found.index]), **TIGHT)
+
+
+def test_pieces_change_nothing_but_round_off(problem, monkeypatch):
+    scores, rows, landmark_rows, space = problem
+    whole = alignment_of(scores, rows, landmark_rows, space, k=4).frame
+    monkeypatch.setattr("krepes.audit.alignment.ENTRIES", 3 * 21 * 4 * 4)
+    total = AlignmentSum(space.encode(rows), space.encode(landmark_rows), space.defined, k=4)
+    for part in (slice(0, 5), slice(5, 12)):
+        total.add(scores[part], total.x[part])
+    pd.testing.assert_frame_equal(whole, total.frame(space), rtol=1e-10)
+
+
+def test_sets_are_distinct_and_every_landmark_is_equally_likely():
+    sets = draw_sets(3000, 20, 3, 8, generator=seeded())
+    assert bool((sets.sort(-1).values.diff(dim=-1) > 0).all())
+    # 180,000 draws over 8 landmarks: a standard deviation of 0.6 % of each count.
+    assert_close(torch.bincount(sets.flatten()) / 22_500, torch.ones(8), rtol=0, atol=0.03)
+    assert_close(draw_sets(1, 1, 8, 8, generator=seeded()).flatten().sort().values, torch.arange(8))
+
+
+def test_normalised_gap_ignores_the_scale_of_scores_and_raw_follows_it(problem):
+    scores, rows, landmark_rows, space = problem
+    one, ten = (alignment_of(c * scores, rows, landmark_rows, space, k=4) for c in (1, 10))
+    pd.testing.assert_frame_equal(one.ranked(), ten.ranked(), rtol=1e-9)
+    raw_one, raw_ten = (found.ranked("raw")["estimate"] for found in (one, ten))
+    pd.testing.assert_series_equal(10 * raw_one, raw_ten)
+
+
+def test_equal_scores_have_no_normalised_gap_though_raw_and_top_differ(generator):
+    """Weights alike and the top chosen without regard to the columns: only chance remains."""
+    train = table(400, 0)
+    rows, landmark_rows = table(600, 1), train.iloc[:50]
+    scores = 1 + 1e-9 * torch.rand(600, 50, generator=generator, dtype=torch.float64)
+    found = alignment_of(scores, rows, landmark_rows, FeatureSpace.of(train)).ranked()
+    assert bool((found["estimate"].abs() < 0.03).all())
+
+
+def test_constant_columns_are_undefined_with_a_reason():
+    train = table(50, 0).assign(country="AT", year=2020)
+    found = alignment_of(torch.rand(4, 50), train[:4], train, FeatureSpace.of(train))
+    undefined = found.frame[found.frame["estimate"].isna()]
+    assert set(undefined["column"]) == {"country", "year"}
+    assert set(undefined["note"]) == {"constant in the 50 training rows"}
+    assert list(found.ranked()["column"][-2:]) == ["country", "year"]
+
+
+def test_missing_agrees_with_missing_only_and_unseen_with_nothing():
+    train = pd.DataFrame({"wage": [0.0, 10.0, np.nan], "town": ["Bonn", "Graz", None]})
+    space = FeatureSpace.of(train)
+    x = space.encode(pd.DataFrame({"wage": [np.nan, 5.0, 25.0], "town": [None, "Graz", "Oslo"]}))
+    v = 1 - (x[:, None] - space.encode(train)).abs().clamp_max(1)
+    assert v[..., 0].tolist() == [[0, 0, 1], [0.5, 0.5, 0], [0, 0, 0]]
+    assert v[..., 1].tolist() == [[0, 0, 1], [0, 1, 0], [0, 0, 0]]
+
+
+def test_ranges_come_from_training_alone():
+    space = FeatureSpace.of(pd.DataFrame({"wage": [0.0, 10.0]}))
+    x = space.encode(pd.DataFrame({"wage": [1000.0, 4.0]}))
+    assert_close(x[:, 0], torch.tensor([100.0, 0.4]).double())
+
+
+def test_numbers_can_be_declared_categories():
+    space = FeatureSpace.of(pd.DataFrame({"code": [1, 2, 9], "age": [1, 2, 3]}), categorical=["code"])
+    assert set(space.categories) == {"code"}
+    assert set(space.ranges) == {"age"}
+
+
+def test_folding_one_hot_groups_gives_back_the_original_columns():
+    people = applicants(200, seed=0)
+    words = {name: people.groups[name] for name in ("group", "education")}
+    folded = fold_one_hot(people.X, words)
+    for name in words:
+        codes = people.frame[name].cat.codes.to_numpy()
+        np.testing.assert_array_equal(folded[name], codes)
+    assert folded.shape[1] == 2 + people.X.shape[1] - 4 - 5
+
+
+def test_refusals(problem):
+    scores, rows, landmark_rows, space = problem
+    with pytest.raises(InvalidInputError, match=r"lacks \['town'\]"):
+        alignment_of(scores, rows.drop(columns="town"), landmark_rows, space)
+    with pytest.raises(InvalidInputError, match="sets=5 is out of range: it must be at least 20"):
+        alignment_of(scores, rows, landmark_rows, space, sets=5)
+    with pytest.raises(InvalidInputError, match="do not fit 11 test rows and 30 landmark rows"):
+        alignment_of(scores, rows[1:], landmark_rows, space)
+    with pytest.raises(InvalidInputError, match="'wage' holds infinity"):
+        FeatureSpace.of(pd.DataFrame({"wage": [1.0, np.inf]}))
+    with pytest.raises(InvalidInputError, match="0 rows"):
+        FeatureSpace.of(table(0, 0))
+
+
+def planted(seed, *, n=600, t=400):
+    """A model of a population whose column 'group' drives the latent space, and its test rows."""
+    people = applicants(n + t, seed=seed)
+    model = Krepes(RBF(2.0), m=80, h=8, augment=GaussianNoise(people.jitter), progress=False, seed=seed)
+    model.fit(people.X[:n])
+    landmark_rows = people.frame.iloc[model.landmarks_.tolist()]
+    return people, model, people.X[n:], people.frame.iloc[n:], landmark_rows, FeatureSpace.of(people.frame[:n])
+
+
+def test_model_level_call_equals_the_score_matrix_and_keeps_the_top():
+    _, model, X, rows, landmark_rows, space = planted(0, n=200, t=50)
+    found = alignment_gap(model, X, rows, landmark_rows, space, k=5, memory_budget=200_000)
+    attribution = attribute(model, X)
+    wanted = alignment_of(attribution.scores, rows, landmark_rows, space, k=5)
+    pd.testing.assert_frame_equal(found.frame, wanted.frame, rtol=1e-9)
+    assert_close(found.top.indices, attribution.top(5).indices)
+    with pytest.raises(InvalidInputError, match="79 landmark rows were given for 80 landmarks"):
+        alignment_gap(model, X, rows, landmark_rows[1:], space)
+
+
+def test_planted_column_comes_first_above_every_noise_column_in_19_of_20_seeds():
+    wins = 0
+    for seed in range(20):
+        people, model, X, rows, landmark_rows, space = planted(seed)
+        found = alignment_gap(model, X, rows, landmark_rows, space).ranked().set_index("column")
+        noise = found.loc[list(people.noise_columns), "high"].max()
+        wins += found.index[0] == people.driver and found.loc[people.driver, "low"] > noise
+    assert wins >= 19
+
+
+def test_a_shuffled_driver_column_does_not_win():
+    """The control of the planted truth: the same model, the driver's column torn from its rows."""
+    people, model, X, rows, landmark_rows, space = planted(0)
+    rng = np.random.default_rng(0)
+    rows, landmark_rows = (
+        frame.assign(group=frame["group"].sample(frac=1, random_state=rng).to_numpy())
+        for frame in (rows, landmark_rows)
+    )
+    found = alignment_gap(model, X, rows, landmark_rows, space).ranked().set_index("column")
+    assert found.index[0] == people.proxy
+    assert abs(found.loc["group", "estimate"]) < 0.05
+
+
+def test_intervals_hold_the_large_sample_gap_90_to_99_percent_of_the_time():
+    """200 test sets of 80 samples out of a pool of 16,000, whose gap stands for the truth."""
+    people = applicants(16_600, seed=0)
+    frame, X = people.frame, people.X
+    model = Krepes(RBF(2.0), m=80, h=8, augment=GaussianNoise(people.jitter), progress=False).fit(X[:600])
+    space, landmark_rows = FeatureSpace.of(frame[:600]), frame.iloc[model.landmarks_.tolist()]
+    scores = attribute(model, X[600:]).scores
+    truth = alignment_of(scores, frame[600:], landmark_rows, space, seed=1).ranked().set_index("column")["estimate"]
+    held = []
+    for draw in range(200):
+        part = slice(80 * draw, 80 * (draw + 1))
+        found = alignment_of(scores[part], frame[600:][part], landmark_rows, space, seed=draw).ranked()
+        found = found.set_index("column").loc[truth.index]
+        held.append((found["low"] <= truth) & (truth <= found["high"]))
+    assert 0.90 <= np.mean(held) <= 0.99
