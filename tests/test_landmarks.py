@@ -28,6 +28,7 @@ from krepes.landmarks.leverage import gram_product
 from oracles.landmarks import (
     kmeans_weights,
     leverage_scores,
+    nystrom_leverage,
     nystrom_trace_error,
     plain_rpcholesky,
     rpcholesky_weights,
@@ -211,6 +212,14 @@ def test_nystrom_leverage_with_all_columns_is_exact(generator):
     exact = leverage_scores(kernel(X, X), 1e-3 * 80)
     # Directions cut at 32 eps of the largest eigenvalue move a score by that over the ridge.
     assert_close(estimator.scores(X, 10, kernel=kernel, generator=generator), exact, rtol=1e-8, atol=1e-9)
+
+
+def test_nystrom_leverage_with_few_columns_adds_the_share_of_the_residual(generator):
+    X = clustered(80, 5, generator)
+    kernel = RBF(2.0)
+    scores = LeverageNystrom(columns=12, ridge=1e-3).scores(X, 10, kernel=kernel, generator=seeded(4))
+    columns = torch.randperm(80, generator=seeded(4))[:12].sort().values
+    assert_close(scores, nystrom_leverage(kernel(X, X), columns, 1e-3 * 80), rtol=1e-8, atol=1e-9)
 
 
 def test_nystrom_leverage_follows_the_exact_scores_with_few_columns(generator):

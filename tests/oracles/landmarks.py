@@ -55,3 +55,11 @@ def nystrom_trace_error(K, chosen):
 def leverage_scores(K, damping):
     """diag(K (K + damping I)⁻¹)."""
     return torch.linalg.solve(K + damping * torch.eye(len(K), dtype=K.dtype), K).diagonal()
+
+
+def nystrom_leverage(K, columns, damping):
+    """Leverage scores of the Nystrom approximation on the columns, plus r / (r + damping) for its residual r."""
+    C = K[:, columns]
+    approximation = C @ torch.linalg.pinv(C[columns], hermitian=True) @ C.T
+    residual = (K - approximation).diagonal().clamp_min(0)
+    return leverage_scores(approximation, damping) + residual / (residual + damping)
