@@ -8,7 +8,7 @@ r"""`Krepes`: from views to landmarks, kernel, principal components, one damped 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -198,8 +198,13 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Second moments of the kernel rows, or ``None`` for a row objective."""
         return self.data_ if isinstance(self.data_, Moments) else None
 
-    def save(self, folder: str | Path) -> None:
-        """Write a run folder; see `krepes.runs`. Kernel rows of a row objective stay in their ``workdir``."""
+    def save(self, folder: str | Path, *, files: Mapping[str, bytes] | None = None) -> None:
+        """Write a run folder; see `krepes.runs`. Kernel rows of a row objective stay in their ``workdir``.
+
+        Args:
+            folder: Where to; an earlier run there is replaced.
+            files: Further files by name to keep beside it.
+        """
         self._solution()
         arrays = {
             "landmarks": self.landmarks_,
@@ -212,7 +217,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.moments_ is not None:
             arrays["M"] = self.moments_.M
             arrays |= {"KX": self.moments_.KX} if self.moments_.KX is not None else {}
-        write_run(folder, arrays, self._manifest())
+        write_run(folder, arrays, self._manifest(), files)
 
     @classmethod
     def load(cls, folder: str | Path, kernel: nn.Module | Kernel) -> Krepes:

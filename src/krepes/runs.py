@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,16 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
-def write_run(folder: str | Path, arrays: dict[str, Tensor], manifest: dict[str, Any]) -> None:
+def write_run(
+    folder: str | Path, arrays: dict[str, Tensor], manifest: dict[str, Any], files: Mapping[str, bytes] | None = None
+) -> None:
     """Write a run folder: into a temporary neighbour, flushed to disk, then renamed.
 
     Args:
         folder: Where to; an earlier run of ours there is replaced, anything else is left alone.
         arrays: Named tensors.
         manifest: Plain JSON values.
+        files: Further files by name, such as the weights of the encoder; their sha256 enters the manifest.
 
     Raises:
         RunFolderError: If ``folder`` exists and is not a run folder.
@@ -53,8 +57,11 @@ def write_run(folder: str | Path, arrays: dict[str, Tensor], manifest: dict[str,
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     content = save_safetensors({name: x.detach().cpu().contiguous() for name, x in sorted(arrays.items())})
-    manifest = {"format": FORMAT, "arrays_sha256": hashlib.sha256(content).hexdigest(), **manifest}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in (files or {}).items()}
+    manifest = {"format": FORMAT, "arrays_sha256": hashlib.sha256(content).hexdigest(), "files": sums, **manifest}
     _write(temporary / ARRAYS, content)
+    for name, data in (files or {}).items():
+        _write(temporary / name, data)
     _write(temporary / MANIFEST, json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n")
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
@@ -94,6 +101,11 @@ def read_run(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"{folder / ARRAYS} ({len(content)} bytes) has sha256 {found[:12]}, the manifest says {expected[:12]}: "
             f"it was truncated or altered. Restore it or save the run again."
         )
+    for name, expected in manifest.get("files", {}).items():
+        path = folder / name
+        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
+        if found != expected:
+            raise RunFolderError(f"{path} has sha256 {found[:12]}, the manifest says {expected[:12]}. Restore it.")
     try:
         return load_safetensors(content), manifest
     except SafetensorError as error:
