@@ -20,7 +20,7 @@ from torch import Tensor
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
 from krepes.influence.adjoint import Adjoints, solve_adjoints
-from krepes.influence.moment import moment_sensitivity
+from krepes.influence.moment import MomentProducts
 from krepes.influence.outcomes import Outcome
 from krepes.influence.result import Influence
 from krepes.influence.row import row_sensitivity
@@ -141,7 +141,8 @@ def _scorer(objective: Any, model: Krepes, adjoints: Adjoints) -> Callable[[int,
             objective.batch_loss(index, piece.Kbar), piece.Kbar, theta, adjoints.V
         )
     assert isinstance(objective, MomentObjective) and isinstance(data, Moments)
-    sensitivities = [moment_sensitivity(objective, data, theta, v) for v in adjoints.V]
+    products = MomentProducts(objective, data, theta)
+    sensitivities = [products.sensitivity(v) for v in adjoints.V]
 
     def score(index: int, piece: Piece) -> Tensor:
         K = piece.Kbar[..., :-1]

@@ -56,35 +56,44 @@ class MomentSensitivity:
         return terms
 
 
-def moment_sensitivity(objective: MomentObjective, moments: Moments, theta: Tensor, v: Tensor) -> MomentSensitivity:
-    """Differentiate ``s(M) = <v, ∇L(Θ; M)>`` in the moments.
+class MomentProducts:
+    """The products of the moments with ``A`` that all outcomes share, and the sensitivity of each outcome from them.
 
     Args:
         objective: The loss.
         moments: Of the training rows.
         theta: ``Θ*``, ``(q + 1, h)``.
-        v: Adjoint of an outcome, ``(q + 1, h)``.
-
-    Returns:
-        The sensitivity.
     """
-    h = theta.shape[1]
-    seen = _project(moments, torch.cat([theta[:-1], v[:-1]], dim=1))
-    I, O = torch.eye(h).to(theta), torch.zeros(h, h).to(theta)
-    theta_seen, v_seen = torch.cat([I, O, theta[-1:]]), torch.cat([O, I, v[-1:]])
-    inputs = [x.requires_grad_() for x in (seen.M, seen.KX) if x is not None]
-    with torch.enable_grad():
-        s = (objective.gradient(seen, theta_seen) * v_seen).sum()
-    G = torch.autograd.grad(s, inputs)
-    return MomentSensitivity(v[:-1], G[0], G[1] if len(G) > 1 else None)
 
+    def __init__(self, objective: MomentObjective, moments: Moments, theta: Tensor) -> None:
+        self.objective, self.moments, self.theta = objective, moments, theta
+        self._A1 = torch.block_diag(theta[:-1], theta.new_ones(1, 1))
+        self._MA1 = moments.M @ self._A1  # (p, p, q + 1, h + 1)
+        self._KA = moments.K @ theta[:-1]  # (q, h)
 
-def _project(moments: Moments, AV: Tensor) -> Moments:
-    """Return the moments as ``2h`` virtual landmarks see them, ``AV`` ``(q, 2h)`` their coefficients."""
-    T = torch.block_diag(AV, AV.new_ones(1, 1))
-    return dataclasses.replace(
-        moments,
-        M=T.T @ moments.M @ T,
-        K=AV.T @ moments.K @ AV,
-        KX=None if moments.KX is None else T.T @ moments.KX,
-    )
+    def sensitivity(self, v: Tensor) -> MomentSensitivity:
+        """Return ``ds/dM`` for the adjoint ``v`` ``(q + 1, h)`` of an outcome."""
+        h = self.theta.shape[1]
+        I, O = torch.eye(h).to(v), torch.zeros(h, h).to(v)
+        theta_seen, v_seen = torch.cat([I, O, self.theta[-1:]]), torch.cat([O, I, v[-1:]])
+        seen = self._projected(v[:-1])
+        inputs = [x.requires_grad_() for x in (seen.M, seen.KX) if x is not None]
+        with torch.enable_grad():
+            s = (self.objective.gradient(seen, theta_seen) * v_seen).sum()
+        G = torch.autograd.grad(s, inputs)
+        return MomentSensitivity(v[:-1], G[0], G[1] if len(G) > 1 else None)
+
+    def _projected(self, V: Tensor) -> Moments:
+        """Return the moments as the virtual landmarks see them; ``s`` is linear in ``V``, so ``VᵀMV`` may be zero."""
+        p, h, V1 = self.moments.p, V.shape[1], torch.nn.functional.pad(V, (0, 0, 0, 1))
+        M = V.new_zeros(p, p, 2 * h + 1, 2 * h + 1)
+        own = [*range(h), 2 * h]
+        M[:, :, h : 2 * h, own] = V1.T @ self._MA1
+        M = M + M.permute(1, 0, 3, 2)
+        M[:, :, torch.tensor(own)[:, None], own] = self._A1.T @ self._MA1
+        K = V.new_zeros(2 * h, 2 * h)
+        K[:h, :h], K[h:, :h] = self.theta[:-1].T @ self._KA, V.T @ self._KA
+        K[:h, h:] = K[h:, :h].T
+        T = torch.cat([self._A1[:, :-1], V1, self._A1[:, -1:]], dim=1)
+        KX = None if self.moments.KX is None else T.T @ self.moments.KX
+        return dataclasses.replace(self.moments, M=M, K=K, KX=KX)

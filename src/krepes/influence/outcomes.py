@@ -71,10 +71,12 @@ class Function(Outcome):
         Raises:
             InvalidInputError: If the function does not return a scalar, or the gradient is not finite.
         """
-        shape = tuple(self.value(theta).shape)
-        if shape:
-            raise InvalidInputError(f"outcome {self.name!r} must be a scalar tensor, its function returned {shape}.")
-        g = _autodiff.gradient(self.value, theta)
+        value, pull_back = _autodiff.vjp(self.value, theta)
+        if value.ndim:
+            raise InvalidInputError(
+                f"outcome {self.name!r} must be a scalar tensor, its function returned {tuple(value.shape)}."
+            )
+        g = pull_back(torch.ones_like(value))
         require_finite(g, f"the gradient of outcome {self.name!r}")
         return g
 
