@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from krepes import influence as inf
-from krepes.errors import ConvergenceWarning, InvalidInputError
+from krepes.errors import ConvergenceWarning, InvalidInputError, NotFittedError
 from krepes.influence.adjoint import solve_adjoints
 from krepes.kernels.classic import RBF
 from krepes.linalg import LinearOperator
@@ -270,6 +270,19 @@ def test_a_loaded_model_answers_alike_given_its_stream(tmp_path):
     assert_close(found.values, expected.values, **EXACT)
 
 
+def test_a_loaded_row_objective_asks_for_its_rows(tmp_path):
+    model = fit(SimCLR(tau=0.5, batch=8))
+    model.save(tmp_path / "run")
+    loaded = Krepes.load(tmp_path / "run", RBF(2.0))
+    outcome = outcomes_of(model)[0]
+    with pytest.raises(NotFittedError, match="does not hold them"):
+        inf.influence(loaded, outcome, progress=False)
+    loaded.data_ = model.data_
+    assert_close(
+        inf.influence(loaded, outcome, progress=False).values, inf.influence(model, outcome, progress=False).values
+    )
+
+
 def test_a_duplicated_row_has_its_twin_s_influence():
     X = samples()
     X[7] = X[3]
@@ -289,6 +302,8 @@ def test_the_gradient_of_an_outcome_is_that_of_its_value():
 def test_refusals():
     model = fit(BarlowTwins())
     outcome = outcomes_of(model)[0]
+    with pytest.raises(NotFittedError, match="does not hold them"):
+        inf.influence(Krepes(RBF(2.0)), outcome)
     with pytest.raises(InvalidInputError, match="no outcome"):
         inf.influence(model, [])
     with pytest.raises(InvalidInputError, match=r"2 row ids were given for 23"):

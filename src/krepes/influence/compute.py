@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_range
+from krepes.attribution.result import id_array
 from krepes.errors import InvalidInputError
 from krepes.influence.adjoint import Adjoints, solve_adjoints
-from krepes.influence.moment import MomentProducts
-from krepes.influence.outcomes import Outcome
+from krepes.influence.moment import MomentProducts, SeenRows
+from krepes.influence.outcomes import Outcome, fitted_objective
 from krepes.influence.result import Influence
 from krepes.influence.row import row_sensitivity
 from krepes.model import Krepes
@@ -58,7 +59,8 @@ def influence(
         draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views: what a row
             does on average over its augmentations.
         path: A ``.npy`` file for the values, mapped from there; without it they are held in memory.
-        memory_budget: Bytes for the kernel rows of a batch, and for the values if there is no ``path``.
+        memory_budget: Bytes for the kernel rows of a batch, and for the values if there is no ``path``. Beside them an
+            outcome holds ``(q + 2 p² h) h`` numbers, whatever n.
         progress: Show a bar for each pass.
 
     Returns:
@@ -78,15 +80,13 @@ def influence(
         ((100, 1), True)
     """
     chosen = [outcomes] if isinstance(outcomes, Outcome) else list(outcomes)
-    require_range(draws, "draws", low=0)
     if not chosen:
         raise InvalidInputError("no outcome was given. Make one, for instance by krepes.influence.similarity.")
-    n, labels = model.n_samples_, np.arange(model.n_samples_) if ids is None else np.asarray(ids)
-    if len(labels) != n:
-        raise InvalidInputError(f"{len(labels)} row ids were given for {n} samples: there must be one for each.")
-    values = _allocate((n, len(chosen)), path, memory_budget)
-    solution = model.solution_
-    objective = model.objective_.at(model.data_, solution.theta0)
+    require_range(draws, "draws", low=0)
+    objective, solution = fitted_objective(model), model.solution_
+    labels = _labels(ids, model.n_samples_)
+    passes = list(_passes(model, stream, draws))
+    values = _allocate((model.n_samples_, len(chosen)), path, memory_budget)
     adjoints = solve_adjoints(
         objective,
         model.data_,
@@ -95,17 +95,22 @@ def influence(
         damping=solution.damping_absolute if damping is None else damping,
         tol=solution.tol,
     )
-    passes = list(_passes(model, stream, draws))
     score = _scorer(objective, model, adjoints)
-    for views in passes:
+    for source in passes:
         start = 0
-        for index, piece in enumerate(_batches(model, objective, views, memory_budget, progress)):
+        for index, piece in enumerate(_pieces(model, objective, source, memory_budget, progress)):
             stop = start + piece.Kbar.shape[1]
-            values[start:stop] -= score(index, piece).cpu().numpy() / len(passes)
+            values[start:stop] -= score(index, piece).numpy() / len(passes)
             start = stop
-    for column in values.T:
-        column -= column.mean()
+    values -= values.mean(0)
     return Influence(values, tuple(o.name for o in chosen), labels, adjoints.damping, adjoints.residuals)
+
+
+def _labels(ids: Sequence[Any] | None, n: int) -> np.ndarray[Any, Any]:
+    labels = id_array(range(n) if ids is None else ids)
+    if len(labels) != n:
+        raise InvalidInputError(f"{len(labels)} row ids were given for {n} samples: there must be one for each.")
+    return labels
 
 
 def _allocate(shape: tuple[int, int], path: str | Path | None, memory_budget: int) -> Values:
@@ -145,14 +150,13 @@ def _scorer(objective: Any, model: Krepes, adjoints: Adjoints) -> Callable[[int,
     sensitivities = [products.sensitivity(v) for v in adjoints.V]
 
     def score(index: int, piece: Piece) -> Tensor:
-        K = piece.Kbar[..., :-1]
-        KA = K @ theta[:-1]
-        return torch.stack([part.of_rows(KA, K, piece.X) for part in sensitivities], dim=1)
+        rows = SeenRows.of(piece, theta)
+        return torch.stack([part.of_rows(rows) for part in sensitivities], dim=1)
 
     return score
 
 
-def _batches(
+def _pieces(
     model: Krepes, objective: Any, source: ViewStream | RowStore, memory_budget: int, progress: bool
 ) -> Iterator[Piece]:
     """Yield rows in the order of the samples, float64; the batches of a row objective are those of its loss."""

@@ -9,7 +9,7 @@ A loss of the embeddings sees a kernel row ``k`` only as ``Aᵀk``, and its grad
 
     d s / d w_i = Σ_uv k̃_iuᵀ G̃_uv k̃_iv  (+ k̃_iuᵀ G̃_X x_iu for the autoencoder),
 
-and ``T G̃ Tᵀ``, of rank at most ``2h + 1``, is never formed: a row costs O(q h) an outcome.
+and ``T G̃ Tᵀ``, of rank at most ``2h + 1``, is never formed: a row costs O(p q h + p² h²) an outcome.
 """
 
 from __future__ import annotations
@@ -22,37 +22,56 @@ from torch import Tensor
 
 from krepes.moments import Moments
 from krepes.objectives import MomentObjective
+from krepes.rows import Piece
+
+
+@dataclass(frozen=True)
+class SeenRows:
+    """What outcomes share of ``b`` rows: ``K`` ``(p, b, q)``, ``a = [Aᵀk ; 1]`` ``(p, b, h + 1)``, inputs or none."""
+
+    K: Tensor
+    a: Tensor
+    X: Tensor | None
+
+    @classmethod
+    def of(cls, piece: Piece, theta: Tensor) -> SeenRows:
+        """Return the rows of a piece, with the coefficients ``theta`` ``(q + 1, h)``."""
+        K = piece.Kbar[..., :-1]
+        return cls(K, torch.nn.functional.pad(K @ theta[:-1], (0, 1), value=1.0), piece.X)
 
 
 @dataclass(frozen=True)
 class MomentSensitivity:
-    """``ds/dM`` of one outcome.
+    """``ds/dM`` of one outcome: ``ds/dw_i = aᵀQa + yᵀLa``, with ``a`` and ``y = Vᵀk`` of all views side by side.
 
     Attributes:
         V: Adjoint without its shift, ``(q, h)``.
-        G: ``G̃``, ``(p, p, 2h + 1, 2h + 1)``.
+        Q: ``(p (h + 1), p (h + 1))``.
+        L: ``(p h, p (h + 1))``; there is no term in ``y`` alone, because ``s`` is linear in ``v``.
         G_X: ``G̃_X``, ``(2h + 1, d)``, for an objective that sees the inputs.
     """
 
     V: Tensor
-    G: Tensor
+    Q: Tensor
+    L: Tensor
     G_X: Tensor | None
 
-    def of_rows(self, KA: Tensor, K: Tensor, X: Tensor | None) -> Tensor:
-        """Return ``ds/dw_i`` of ``b`` rows.
+    @classmethod
+    def from_gradient(cls, V: Tensor, G: Tensor, G_X: Tensor | None) -> MomentSensitivity:
+        """Return the sensitivity for ``G̃`` ``(p, p, 2h + 1, 2h + 1)``."""
+        h = V.shape[1]
+        along_v, own = slice(h, 2 * h), [*range(h), 2 * h]
+        L = (G + G.permute(1, 0, 3, 2))[:, :, along_v, own]
+        return cls(V, _side_by_side(G[:, :, own][..., own]), _side_by_side(L), G_X)
 
-        Args:
-            KA: ``K A``, ``(p, b, h)``, which all outcomes share.
-            K: Kernel rows, ``(p, b, q)``, float64.
-            X: Flattened inputs, ``(p, b, d)``, where the objective sees them.
-
-        Returns:
-            ``(b,)``.
-        """
-        k = torch.nn.functional.pad(torch.cat([KA, K @ self.V], dim=-1), (0, 1), value=1.0)
-        terms = torch.einsum("ubk,uvkl,vbl->b", k, self.G, k)
-        if self.G_X is not None and X is not None:
-            terms = terms + torch.einsum("ubk,kd,ubd->b", k, self.G_X, X.to(k)) / len(k)
+    def of_rows(self, rows: SeenRows) -> Tensor:
+        """Return ``ds/dw_i``, ``(b,)``."""
+        Y = rows.K @ self.V
+        a, y = (part.transpose(0, 1).flatten(1) for part in (rows.a, Y))
+        terms = ((a @ self.Q + y @ self.L) * a).sum(1)
+        if self.G_X is not None and rows.X is not None:
+            k = torch.cat([rows.a[..., :-1], Y, rows.a[..., -1:]], dim=-1)
+            terms = terms + (rows.X.to(k) @ self.G_X.T * k).sum(-1).mean(0)
         return terms
 
 
@@ -81,7 +100,7 @@ class MomentProducts:
         with torch.enable_grad():
             s = (self.objective.gradient(seen, theta_seen) * v_seen).sum()
         G = torch.autograd.grad(s, inputs)
-        return MomentSensitivity(v[:-1], G[0], G[1] if len(G) > 1 else None)
+        return MomentSensitivity.from_gradient(v[:-1], G[0], G[1] if len(G) > 1 else None)
 
     def _projected(self, V: Tensor) -> Moments:
         """Return the moments as the virtual landmarks see them; ``s`` is linear in ``V``, so ``VᵀMV`` may be zero."""
@@ -97,3 +116,9 @@ class MomentProducts:
         T = torch.cat([self._A1[:, :-1], V1, self._A1[:, -1:]], dim=1)
         KX = None if self.moments.KX is None else T.T @ self.moments.KX
         return dataclasses.replace(self.moments, M=M, K=K, KX=KX)
+
+
+def _side_by_side(blocks: Tensor) -> Tensor:
+    """Return blocks ``(p, p, r, c)`` as one matrix ``(p r, p c)``."""
+    p, _, r, c = blocks.shape
+    return blocks.transpose(1, 2).reshape(p * r, p * c)

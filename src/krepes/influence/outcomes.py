@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 from krepes import _autodiff
 from krepes._checks import require_finite
 from krepes.batches import Batch
-from krepes.errors import InvalidInputError
+from krepes.errors import InvalidInputError, NotFittedError
 from krepes.model import Krepes
 from krepes.objectives import Objective
 
@@ -211,8 +211,27 @@ def custom(
 
 def loss(model: Krepes, *, name: str = "loss") -> Outcome:
     """Return the training loss itself, its targets where the fit had them."""
-    objective = model.objective_.at(model.data_, model.solution_.theta0)
-    return Loss(name, objective, model.data_)
+    return Loss(name, fitted_objective(model), model.data_)
+
+
+def fitted_objective(model: Krepes) -> Objective[Any]:
+    """Return the loss of a fit, with its targets where the fit had them.
+
+    Args:
+        model: A fitted model.
+
+    Returns:
+        The objective, which belongs to ``model.data_``.
+
+    Raises:
+        NotFittedError: If the model does not hold its loss, or the moments or rows it was fitted on.
+    """
+    if getattr(model, "data_", None) is None or not hasattr(model, "objective_"):
+        raise NotFittedError(
+            "influence needs the loss and the moments or kernel rows of the fit, and this model does not hold them. "
+            "Fit it, or, if it was loaded, set model.data_ = RowStore.open(workdir / 'rows') and model.objective_."
+        )
+    return model.objective_.at(model.data_, model.solution_.theta0)
 
 
 def _unit(Z: Tensor) -> Tensor:
