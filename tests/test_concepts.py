@@ -69,12 +69,13 @@ def axis():
 @pytest.mark.parametrize("standardise", [True, False])
 def test_a_planted_direction_is_found_stable_and_significant(standardise, axis, generator):
     settings = ConceptSettings(standardise=standardise)
-    found = ConceptVector.of_embeddings(*planted(150, 300, axis, generator, scale=4.0), settings=settings)
-    assert float(found.v @ axis) > 0.95
+    found = ConceptVector.of_embeddings(*planted(150, 300, axis, generator, scale=3.0), settings=settings)
     assert float(found.v.norm()) == pytest.approx(1.0, abs=1e-12)
-    assert float(found.accuracy.value) > 0.95
-    assert found.stability > 0.8
-    assert float(found.accuracy.p_value) < 1e-6
+    assert float(found.v @ axis) > 0.9  # of random directions in 10 dimensions, 8 in 100,000
+    # The best any rule can do is Φ(3/2) = 0.933; 100 held-out samples a fit, averaged over 20 that share positives.
+    assert float(found.accuracy.value) == pytest.approx(stats.norm.cdf(1.5), abs=0.05)
+    assert found.stability > 0.85
+    assert float(found.accuracy.p_value) < 1e-4
     assert float(found.accuracy.p_rank) == pytest.approx(1 / 51)
 
 
