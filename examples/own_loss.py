@@ -12,11 +12,11 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from krepes.init import principal_component_init
+from krepes import Krepes
 from krepes.kernels.classic import RBF
-from krepes.objectives.custom import InnerOuter
-from krepes.objectives.streaming import MemoryRows
-from krepes.solvers import Solution, solve
+from krepes.objectives import InnerOuter
+from krepes.solution import Solution
+from krepes.views import GaussianNoise
 
 
 def distances(Z: Tensor) -> Tensor:
@@ -32,20 +32,11 @@ def align_and_spread(d: Tensor) -> Tensor:
 
 
 def main() -> Solution:
-    """Fit the loss on two noisy views of each digit and print what the step did."""
-    torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
-    X = torch.from_numpy(load_digits().data).double() / 16
-    views = X + 0.1 * torch.randn(2, *X.shape, dtype=torch.float64, generator=generator)
-    landmarks = X[torch.randperm(len(X), generator=generator)[:100]]
-
-    kernel = RBF(width=2.0)
-    K = kernel(landmarks, landmarks)
-    rows = MemoryRows.from_kernel(torch.stack([kernel(view, landmarks) for view in views]), K)
-    theta0 = torch.nn.functional.pad(principal_component_init(K, h=16), (0, 0, 0, 1))
-
+    """Fit the loss on two noisy views of each digit and print what the steps did."""
+    X = torch.from_numpy(load_digits().data[:600]).float() / 16
     objective = InnerOuter(distances, align_and_spread, name="align_and_spread", batch=128)
-    solution = solve(objective, rows, theta0, steps=2, tol=1e-5)
+    model = Krepes(RBF(width=2.0), objective=objective, m=40, h=8, augment=GaussianNoise(0.1), steps=2, tol=1e-4)
+    solution: Solution = model.fit(X).solution_
     for number, step in enumerate(solution.steps, start=1):
         print(
             f"step {number}: loss {step.loss_before:.4f} -> {step.loss_after:.4f}, damping {step.damping:.2g}, "

@@ -69,7 +69,7 @@ def take(X: Batch, rows: slice | Tensor | np.ndarray) -> Batch:
             return leaf[rows] if isinstance(rows, slice) else leaf[torch.as_tensor(rows, device=leaf.device)]
         if isinstance(leaf, np.ndarray):
             chosen = leaf[rows] if isinstance(rows, slice) else leaf[np.asarray(rows)]
-            return torch.from_numpy(np.ascontiguousarray(chosen))
+            return torch.from_numpy(np.array(chosen))  # a copy: the array may be mapped from a read-only file
         return leaf
 
     return pytree.tree_map(pick, X)

@@ -87,8 +87,7 @@ class Kernel(ABC):
         n = batches.count(X)
         prepared = self.prepare(X)
         K = self.rows(X, prepared).K
-        w = torch.full((n,), 1.0 / n) if weights is None else weights
-        w = w.to(dtype=K.dtype, device=K.device)
+        w = K.new_full((n,), 1.0 / n) if weights is None else weights.to(K)
         return MeanFeature(content=(prepared, w), square=float(w.double() @ (K.double() @ w.double())))
 
     def dot_mean(self, X: Batch, mean: MeanFeature) -> Tensor:
