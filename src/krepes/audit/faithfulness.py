@@ -92,7 +92,8 @@ def faithfulness_of(
         tau = tau_over_samples(P_s[:, column], P_e[:, column])
         note = "a probe gives every sample the same probability" if bool(tau.estimate.isnan()) else ""
         rows.append(_row("tau over samples", tau, len(test), of_class=names[int(code)], note=note))
-    return pd.DataFrame(rows, columns=COLUMNS)
+    # Classes are the user's own values: beside the missing ones of the first rows, numbers would turn into floats.
+    return pd.DataFrame(rows, columns=COLUMNS).assign(**{"class": pd.Series([row[1] for row in rows], dtype=object)})
 
 
 def _probe(E_train: Tensor, E_test: Tensor, train: Tensor) -> tuple[Tensor, Tensor]:

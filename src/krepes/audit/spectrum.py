@@ -108,7 +108,7 @@ def select_by_spectrum(models: Mapping[Any, Krepes], X: Batch | None = None, *, 
             f"by={by!r} must be one of {CRITERIA}, and there must be at least one model, got {len(models)}."
         )
     curve = pd.DataFrame([{"value": value, **_criteria(model, X)} for value, model in models.items()])
-    winners = {criterion: curve["value"].iloc[int(curve[criterion].argmax())] for criterion in CRITERIA}
+    winners = {criterion: list(models)[int(curve[criterion].argmax())] for criterion in CRITERIA}
     return Selection(by, winners[by], winners, curve)
 
 

@@ -1,0 +1,109 @@
+"""Curves: spectra over hyper-parameters, label consistency over K, class coverage over the number of landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from krepes.audit.coverage import Coverage
+from krepes.audit.spectrum import Selection
+from krepes.figures.style import BLUE, GREEN, GREY, INK, MARKERS, ORANGE, PURPLE, SERIES, new_figure, shorten, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+METRICS = {"precision": "Precision@K", "majority": "Majority@K", "hit_rate": "Hit Rate@K"}
+
+
+@styled
+def spectral_curves(
+    selection: Selection, *, name: str = "hyper-parameter", accuracy: Mapping[Any, float] | None = None
+) -> Figure:
+    """Draw each criterion over the grid, the winner marked by a ring.
+
+    Args:
+        selection: What `krepes.audit.select_by_spectrum` returned.
+        name: Of the hyper-parameter.
+        accuracy: Accuracy of a probe for each value, to compare with in hindsight.
+
+    Returns:
+        The figure.
+    """
+    curve = selection.curve
+    lines = [
+        ("entropy", "entropy of AᵀA", BLUE),
+        ("entropy_kernel", "entropy of AᵀKA", GREEN),
+        ("rankme", "RankMe", ORANGE),
+    ]
+    if accuracy is not None:
+        curve = curve.assign(accuracy=[accuracy[value] for value in curve["value"]])
+        lines.append(("accuracy", "probe accuracy", PURPLE))
+    figure = new_figure(0.7 + 1.15 * len(lines))
+    axes = figure.subplots(len(lines), 1, sharex=True)
+    numeric = pd.api.types.is_numeric_dtype(curve["value"])
+    x = curve["value"] if numeric else pd.Series(range(len(curve)))
+    for ax, (column, label, colour), marker in zip(axes, lines, MARKERS, strict=False):
+        best = int(curve[column].argmax())
+        ax.plot(x, curve[column], color=colour, marker=marker, markersize=5)
+        ax.plot(x.iloc[best], curve[column].iloc[best], "o", markersize=13, fillstyle="none", color=INK)
+        ax.set_title(f"{label}: best at {curve['value'].iloc[best]:g}" if numeric else label, loc="left", fontsize=9)
+        ax.margins(y=0.25)
+    if numeric and x.min() > 0 and x.max() / x.min() >= 20:
+        axes[-1].set_xscale("log")
+        axes[-1].set_xticks([], minor=True)
+    axes[-1].set_xticks(x, [shorten(value, 12) for value in curve["value"]])
+    axes[-1].set_xlabel(name)
+    return figure
+
+
+@styled
+def consistency_curves(table: pd.DataFrame) -> Figure:
+    """Draw Precision, Majority and Hit Rate over K, one line a method with its 95 % band.
+
+    Args:
+        table: What `krepes.audit.label_consistency` returned.
+
+    Returns:
+        The figure.
+    """
+    figure = new_figure(3.1)
+    axes = figure.subplots(1, len(METRICS), sharey=True)
+    for ax, (metric, title) in zip(axes, METRICS.items(), strict=True):
+        for number, (method, rows) in enumerate(table[table["metric"] == metric].groupby("method", sort=False)):
+            colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+            ax.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
+            ax.plot(rows["k"], rows["estimate"], color=colour, marker=marker, markersize=4, label=method)
+        _k_axis(ax, sorted(table["k"].unique()))
+        ax.set_title(title, loc="left")
+    axes[0].set_ylabel("share of test samples")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+@styled
+def coverage_curve(coverage: Coverage) -> Figure:
+    """Draw the number of classes among the strongest landmarks, beside landmarks in random order."""
+    curve = coverage.curve
+    figure = new_figure(2.6)
+    ax = figure.add_subplot()
+    ax.plot(curve["k"], curve["random"], color=GREY, linestyle="dashed", label="random order (mean)")
+    ax.step(curve["k"], curve["covered"], where="post", color=BLUE, linewidth=2, label="strongest first")
+    if coverage.kappa is not None:
+        ax.axvline(coverage.kappa, color=INK, linewidth=0.8)
+        middle = (coverage.kappa, curve["covered"].max() / 2)
+        ax.annotate(f"κ = {coverage.kappa}", middle, xytext=(-4, 0), textcoords="offset points", ha="right")
+    ax.set(xscale="log", xlabel="landmarks", ylabel="classes covered", ylim=(0, None))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set_title(coverage.verdict, fontsize=8.5, color=GREY, loc="left")
+    ax.legend(loc="lower right")
+    return figure
+
+
+def _k_axis(ax: Axes, depths: list[int]) -> None:
+    ax.set_xscale("log")
+    ax.set_xticks(depths, [str(k) for k in depths])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel("K")

@@ -1,0 +1,94 @@
+"""Bars with error bars: alignment gaps, faithfulness of the surrogate, confidence lost by deletion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from krepes.audit.alignment import Alignment
+from krepes.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, SKY, new_figure, shorten, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@styled
+def alignment_bars(alignment: Alignment, *, variant: str = "normalised") -> Figure:
+    """Draw the Alignment Gap of every column, largest first; undefined columns are listed with their reason.
+
+    Args:
+        alignment: What `krepes.audit.alignment_gap` returned.
+        variant: ``"normalised"`` or ``"raw"``.
+
+    Returns:
+        The figure.
+    """
+    table = alignment.ranked(variant)
+    known, unknown = table[table["estimate"].notna()], table[table["estimate"].isna()]
+    figure = new_figure(0.9 + 0.28 * len(known) + 0.2 * len(unknown))
+    ax = figure.add_subplot()
+    colours = [
+        BLUE if low > 0 else ORANGE if high < 0 else PALE for low, high in zip(known["low"], known["high"], strict=True)
+    ]
+    _bars(ax, known["column"].tolist(), known, colours)
+    ax.set_xlabel(f"{variant} Feature Alignment Gap, 95 % interval over {int(table['n'].iloc[0]):,} test samples")
+    reasons = [f"{row.column}: undefined, {row.note}" for row in unknown.itertuples()]
+    if reasons:
+        figure.supxlabel("\n".join(reasons), fontsize=8, color=GREY)
+    return figure
+
+
+@styled
+def faithfulness_bars(table: pd.DataFrame) -> Figure:
+    """Draw accuracies and rank correlations of `krepes.audit.faithfulness`."""
+    accuracy = table[table["measure"].isin(["surrogate accuracy", "encoder accuracy", "accuracy gap", "same decision"])]
+    tau = table[table["measure"].str.startswith("tau") & table["estimate"].notna()]
+    names = [
+        "τ, classes of a sample (mean)" if of is None or pd.isna(of) else f"τ, samples: {shorten(of, 16)}"
+        for of in tau["class"]
+    ]
+    figure = new_figure(1.4 + 0.26 * (len(accuracy) + len(tau)))
+    above, below = figure.subplots(2, 1, height_ratios=[len(accuracy) + 1, len(tau) + 1])
+    _bars(above, accuracy["measure"].tolist(), accuracy, [BLUE, GREY, ORANGE, SKY])
+    _bars(below, names, tau, [GREEN if "mean" in name else SKY for name in names])
+    above.set_title("linear probes", loc="left")
+    below.set_title("Kendall's τ of class probabilities, surrogate against encoder", loc="left")
+    return figure
+
+
+@styled
+def deletion_bars(table: pd.DataFrame) -> Figure:
+    """Draw the confidence lost by deletion, of `krepes.audit.confidence_drop`, one bar a ranking."""
+    table = table.sort_values("estimate", ascending=False, kind="stable")
+    figure = new_figure(0.9 + 0.3 * len(table))
+    ax = figure.add_subplot()
+    methods = table["method"].tolist()
+    _bars(ax, methods, table, [BLUE if method == "influence" else PALE for method in methods])
+    ax.set_xlabel(f"confidence lost by the k-NN (before: {table['before'].iloc[0]:.3f})")
+    return figure
+
+
+def _bars(ax: Axes, names: list[str], table: pd.DataFrame, colours: list[str]) -> None:
+    """Draw horizontal bars from top to bottom, with error bars and the value written beyond them."""
+    places = range(len(table))
+    value, low, high = (table[key].to_numpy() for key in ("estimate", "low", "high"))
+    lines = {"ecolor": INK, "elinewidth": 1, "capsize": 2}
+    ax.barh(places, value, xerr=[value - low, high - value], color=colours, height=0.7, error_kw=lines)
+    ax.set_yticks(places, [shorten(name, 30) for name in names])
+    ax.invert_yaxis()
+    ax.axvline(0, color=INK, linewidth=0.8)
+    ax.margins(x=0.14)
+    sign = "+" if low.min() < 0 else ""
+    for place in places:
+        right = value[place] >= 0
+        ax.annotate(
+            f"{value[place]:{sign}.3f}",
+            (high[place] if right else low[place], place),
+            xytext=(4 if right else -4, 0),
+            textcoords="offset points",
+            va="center",
+            ha="left" if right else "right",
+            fontsize=8,
+        )

@@ -1,0 +1,97 @@
+"""One look for all figures: colours that the colour-blind can tell apart, sizes that hold at 700 pixels, equal bytes.
+
+matplotlib is imported when a figure is drawn and not before; no global state of pyplot is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito (2008): distinguishable with any of the common colour vision deficiencies.
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"
+# In place of their yellow, which fades on white.
+OLIVE = "#8C7A00"
+INK, GREY, PALE = "#222222", "#767676", "#D9D9D9"
+ATTRACTIVE, REPULSIVE = GREEN, RED
+SERIES = (BLUE, ORANGE, PURPLE, SKY, GREY, INK, OLIVE, GREEN, RED)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", ">", "<")
+
+WIDTH = 7.0
+"""Inches: 700 pixels at 100 dots an inch."""
+
+RC: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.labelsize": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "svg.hashsalt": "krepes",
+    "svg.fonttype": "none",
+}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Return ``draw`` run under the look of this package, whatever the user's matplotlib settings are."""
+
+    @wraps(draw)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        import matplotlib
+
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(RC)
+            return draw(*args, **kwargs)
+
+    return wrapped
+
+
+def new_figure(height: float) -> Figure:
+    """Return an empty figure of the common width and a height in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height), dpi=100, layout="constrained")
+
+
+@styled
+def render(figure: Figure, *, format: str = "png", dpi: int = 200) -> bytes:
+    """Return a figure as the bytes of a file, the same for the same figure: no date, no version, no random ids.
+
+    Args:
+        figure: What a function of this package returned.
+        format: ``png``, ``svg`` or ``pdf``.
+        dpi: Dots an inch; 200 makes 1400 pixels, sharp at 700.
+
+    Returns:
+        The content of the file.
+
+    Example:
+        >>> render(new_figure(1.0)) == render(new_figure(1.0))
+        True
+    """
+    unwanted = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
+    content = BytesIO()
+    figure.savefig(content, format=format, dpi=dpi, metadata={unwanted[format]: None}, facecolor="white")
+    return content.getvalue()
+
+
+def shorten(value: object, length: int) -> str:
+    """Return a value as text of at most ``length`` characters."""
+    text = f"{value:,.5g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= length else text[: length - 1] + "…"

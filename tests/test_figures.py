@@ -1,0 +1,214 @@
+"""Figures: they draw what the result says, lie inside the paper, repeat byte for byte, and load matplotlib late."""
+
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.text import Text
+
+from krepes import figures
+from krepes.audit import FeatureSpace, alignment_of, class_coverage, cross_group, label_consistency
+from krepes.audit.rankings import first
+from krepes.audit.spectrum import Selection
+from krepes.errors import InvalidInputError
+from krepes.figures.style import ATTRACTIVE, MARKERS, REPULSIVE, SERIES
+
+LONG = "a name that is far too long to stand beside a bar at this size"
+
+
+def frame(n, seed):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({LONG: rng.normal(size=n), "town": rng.choice(["Bonn", "Graz"], n), "year": 2020})
+
+
+def alignment():
+    train = frame(40, 0)
+    scores = torch.randn(30, 20, generator=torch.Generator().manual_seed(0))
+    return alignment_of(scores, frame(30, 1), train[:20], FeatureSpace.of(train))
+
+
+def ranked(t=60, m=30, k=20):
+    generator = torch.Generator().manual_seed(0)
+    top = {name: first(torch.rand(t, m, generator=generator), k) for name in ("influence", "random")}
+    return top, [f"group {l % 7}" for l in range(m)], [f"group {i % 7}" for i in range(t)]
+
+
+def selection(values):
+    curve = pd.DataFrame({
+        "value": values,
+        "entropy": [0.2, 0.9, 0.5],
+        "entropy_kernel": [0.3, 0.8, 0.6],
+        "rankme": [1, 3, 2],
+    })
+    return Selection("entropy", values[1], dict.fromkeys(("entropy", "entropy_kernel", "rankme"), values[1]), curve)
+
+
+def faithfulness_table():
+    rows = [
+        ("surrogate accuracy", None, 0.9, 0.85, 0.93, 100, ""),
+        ("encoder accuracy", None, 0.92, 0.88, 0.95, 100, ""),
+        ("accuracy gap", None, -0.02, -0.05, 0.01, 100, ""),
+        ("same decision", None, 0.95, 0.9, 0.98, 100, ""),
+        ("tau over classes", None, 0.8, 0.75, 0.85, 100, ""),
+        *(("tau over samples", f"class {c}", 0.7, 0.6, 0.8, 100, "") for c in range(4)),
+        ("tau over samples", "constant", float("nan"), -1, 1, 100, "same probability"),
+    ]
+    return pd.DataFrame(rows, columns=["measure", "class", "estimate", "low", "high", "n", "note"])
+
+
+def deletion_table():
+    rows = [("influence", 0.9, 0.05, 0.04, 0.06, 100), ("random", 0.9, 0.0, -0.01, 0.01, 100)]
+    return pd.DataFrame(rows, columns=["method", "before", "estimate", "low", "high", "n"])
+
+
+def strips(scores):
+    images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    return figures.landmark_strips(images[:1], images, torch.tensor([[1, 2]]), scores, landmark_names=list("abcdef"))
+
+
+def rows():
+    train = frame(20, 0)
+    return figures.row_diffs(train[:1], train[1:4], torch.tensor([0.5, 0.1, -0.2]), FeatureSpace.of(train))
+
+
+def latent(**options):
+    Z = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    return figures.latent_map(Z[0], Z, torch.linspace(-1, 1, 30), **options)
+
+
+ALL = {
+    "strips": lambda: strips(torch.tensor([[0.5, -0.2]])),
+    "rows": rows,
+    "alignment": lambda: figures.alignment_bars(alignment()),
+    "raw alignment": lambda: figures.alignment_bars(alignment(), variant="raw"),
+    "groups": lambda: figures.cross_group_heatmap(cross_group(*ranked())["influence"]),
+    "latent": latent,
+    "named latent": lambda: latent(names=[f"kind {l % 9}" for l in range(30)]),
+    "spectrum": lambda: figures.spectral_curves(selection([0.01, 0.1, 1.0]), accuracy={0.01: 0.5, 0.1: 0.7, 1.0: 0.6}),
+    "named spectrum": lambda: figures.spectral_curves(selection(["low", "middle", "high"])),
+    "consistency": lambda: figures.consistency_curves(label_consistency(*ranked())),
+    "coverage": lambda: figures.coverage_curve(class_coverage(torch.rand(30), [l % 7 for l in range(30)])),
+    "no coverage": lambda: figures.coverage_curve(class_coverage(torch.rand(3), list("aab"), classes=list("abc"))),
+    "faithfulness": lambda: figures.faithfulness_bars(faithfulness_table()),
+    "deletion": lambda: figures.deletion_bars(deletion_table()),
+}
+every_figure = pytest.mark.parametrize("name", ALL)
+
+
+def texts(figure):
+    return [text for text in figure.findobj(Text) if text.get_text()]
+
+
+def words(figure):
+    return " ".join(text.get_text() for text in texts(figure))
+
+
+@every_figure
+def test_everything_lies_inside_700_pixels_and_no_text_is_small(name):
+    figure = ALL[name]()
+    figure.draw_without_rendering()
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert width == 7
+    # A hundredth of an inch, one pixel, for rounding.
+    assert min(drawn.x0, drawn.y0) >= -0.01
+    assert drawn.x1 <= width + 0.01
+    assert drawn.y1 <= height + 0.01
+    assert min(text.get_fontsize() for text in texts(figure)) >= 8
+
+
+@every_figure
+@pytest.mark.parametrize("format", ["png", "svg"])
+def test_same_result_same_bytes_without_dates(name, format):
+    torch.manual_seed(0)
+    one = figures.render(ALL[name](), format=format, dpi=60)
+    torch.manual_seed(0)
+    assert one == figures.render(ALL[name](), format=format, dpi=60)
+    assert b"dc:date" not in one
+    assert b"Software" not in one
+
+
+def test_the_users_matplotlib_settings_neither_leak_in_nor_out():
+    plain = figures.render(ALL["deletion"](), dpi=60)
+    with matplotlib.rc_context({"font.size": 25, "axes.facecolor": "black"}):
+        assert figures.render(ALL["deletion"](), dpi=60) == plain
+        assert matplotlib.rcParams["font.size"] == 25
+
+
+def test_attraction_is_green_and_solid_repulsion_red_and_dashed():
+    _, attracts, repels = strips(torch.tensor([[0.5, -0.2]])).axes
+    spine = attracts.spines["left"], repels.spines["left"]
+    assert [s.get_linestyle() for s in spine] == ["solid", "dashed"]
+    assert [ax.xaxis.label.get_color() for ax in (attracts, repels)] == [ATTRACTIVE, REPULSIVE]
+    lines = latent(k=2).axes[0].get_lines()
+    assert [line.get_color() for line in lines] == [ATTRACTIVE] * 2 + [REPULSIVE] * 2
+
+
+def test_edges_of_a_missing_sign_are_left_out():
+    Z = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+    lines = figures.latent_map(Z[0], Z, torch.rand(9) + 0.1).axes[0].get_lines()
+    assert {line.get_color() for line in lines} == {ATTRACTIVE}
+
+
+def test_bars_are_the_estimates_in_order_and_undefined_columns_are_named():
+    found = alignment()
+    figure = figures.alignment_bars(found)
+    table = found.ranked().dropna(subset="estimate")
+    widths = [bar.get_width() for bar in figure.axes[0].patches]
+    np.testing.assert_allclose(widths, table["estimate"])
+    assert "year: undefined, constant in the 40 training rows" in words(figure)
+
+
+def test_heat_map_writes_every_share_and_chance():
+    found = cross_group(*ranked())["influence"]
+    figure = figures.cross_group_heatmap(found)
+    shown = figure.axes[0].images[0].get_array()
+    np.testing.assert_allclose(shown, np.vstack([found.shares, found.expected]))
+    assert "random landmark" in words(figure)
+
+
+def test_the_winner_is_ringed():
+    figure = figures.spectral_curves(selection([0.01, 0.1, 1.0]))
+    for ax in figure.axes:
+        ring = ax.get_lines()[1]
+        assert ring.get_xdata()[0] == 0.1
+    assert "best at 0.1" in words(figure)
+
+
+def test_identical_rows_are_not_shaded_and_different_categories_are():
+    train = pd.DataFrame({"town": ["Bonn", "Bonn", "Graz"]})
+    figure = figures.row_diffs(train[:1], train[1:], torch.tensor([1.0, 0.5]), FeatureSpace.of(train))
+    shades = [cell.get_alpha() for cell in figure.axes[0].collections]
+    assert shades[:2] == [0, 0]
+    assert shades[2] > 0.5
+
+
+def test_normalised_images_are_stretched_and_plain_ones_kept():
+    image = torch.tensor([[[-2.0, 2.0], [0.0, 1.0]]])
+    figure = figures.landmark_strips(image, image / 4 + 0.5, torch.tensor([[0]]), torch.tensor([[1.0]]))
+    stretched, kept = (ax.images[0].get_array() for ax in figure.axes)
+    np.testing.assert_allclose(stretched, [[0, 1], [0.5, 0.75]])
+    np.testing.assert_allclose(kept, [[0, 1], [0.5, 0.75]])
+
+
+def test_series_are_distinct_without_colour_too():
+    assert len(set(SERIES)) == len(SERIES) == len(set(MARKERS))
+
+
+def test_refusals():
+    with pytest.raises(InvalidInputError, match=r"images must be \(t, H, W\)"):
+        figures.landmark_strips(torch.rand(1, 4), torch.rand(3, 4), torch.tensor([[1]]), torch.tensor([[1.0]]))
+    with pytest.raises(InvalidInputError, match="10 distinct names"):
+        latent(names=[l % 10 for l in range(30)])
+    with pytest.raises(InvalidInputError, match="one test row"):
+        figures.row_diffs(frame(2, 0), frame(1, 0), torch.rand(1), FeatureSpace.of(frame(9, 0)))
+    with pytest.raises(InvalidInputError, match="scores and names"):
+        figures.latent_map(torch.rand(3), torch.rand(9, 4), torch.rand(9))
+
+
+def test_importing_krepes_and_its_figures_does_not_import_matplotlib():
+    code = "import sys, krepes, krepes.audit, krepes.figures; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
