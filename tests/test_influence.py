@@ -291,6 +291,27 @@ def test_a_duplicated_row_has_its_twin_s_influence():
     assert_close(found.values[7], found.values[3], **EXACT)
 
 
+def test_outcomes_are_what_their_names_say():
+    model, T, v = fit(SpectralContrastive()), samples(6, seed=1), torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    Z = model.transform(T)
+    C = Z - Z.mean(0)
+
+    def cosine(Z, i, others):
+        return torch.stack([Z[i] @ Z[j] / (Z[i].norm() * Z[j].norm()) for j in others]).mean()
+
+    expected = [
+        cosine(Z, 0, [1]),
+        cosine(C, 0, [1]),
+        cosine(C, 0, [1, 2]) - cosine(C, 0, [3, 4, 5]),
+        Z[0] @ v,
+        (Z[:3].mean(0) - Z[3:].mean(0)).norm(),
+        (Z**2).sum().log(),
+        torch.tensor(model.solution_.loss_after, dtype=torch.float64),
+    ]
+    found = [outcome.value(model.solution_.theta) for outcome in outcomes_of(model)]
+    assert_close(torch.stack(found), torch.stack(expected), **EXACT)
+
+
 def test_the_gradient_of_an_outcome_is_that_of_its_value():
     model = fit(BYOL(batch=8))
     for outcome in outcomes_of(model):
