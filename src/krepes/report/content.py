@@ -1,0 +1,202 @@
+"""What a report says, as plain data: parts, sections and blocks; how it looks is the renderer's business.
+
+A block carries text from the data as it is. Escaping happens once, where text becomes HTML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+Tone = Literal["", "attracts", "repels", "ours", "muted"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table.
+
+    Attributes:
+        text: What is shown.
+        value: What it is sorted by; without one, by its text.
+        tone: Its role, which the renderer colours and never by colour alone.
+        shade: 0 to 3: how far it differs from what it is compared with.
+    """
+
+    text: str
+    value: float | None = None
+    tone: Tone = ""
+    shade: int = 0
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Plain words."""
+
+    kind: ClassVar[str] = "paragraph"
+    text: str
+
+
+@dataclass(frozen=True)
+class Warnings:
+    """What a reader must know before believing anything else; shown as a list that stands out."""
+
+    kind: ClassVar[str] = "warnings"
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and what they stand for, two columns.
+
+    Attributes:
+        items: Name and text of each fact.
+    """
+
+    kind: ClassVar[str] = "facts"
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column names its rows.
+
+    Attributes:
+        caption: What it shows, one sentence.
+        columns: Heads.
+        rows: Cells, as many in a row as there are heads.
+        folded: Whether a reader has to open it.
+    """
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    columns: tuple[Cell, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image file.
+
+    Attributes:
+        content: Its bytes.
+        media: Its media type.
+        alt: What it shows, for those who do not see it.
+        caption: A line below; may be empty.
+    """
+
+    kind: ClassVar[str] = "picture"
+    content: bytes
+    media: str
+    alt: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A small picture with a few words.
+
+    Attributes:
+        title: First line.
+        picture: What is shown.
+        lines: Further lines.
+        tone: Frames the card.
+    """
+
+    title: str
+    picture: Picture
+    lines: tuple[str, ...] = ()
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Cards in a row that breaks where the page ends."""
+
+    kind: ClassVar[str] = "gallery"
+    caption: str
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One entry of a `Chooser`: a name to pick it by, and what it shows."""
+
+    name: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Entries of which a reader sees one at a time; all of them on paper and without JavaScript."""
+
+    kind: ClassVar[str] = "chooser"
+    label: str
+    choices: tuple[Choice, ...]
+
+
+Block = Paragraph | Warnings | Facts | Table | Picture | Gallery | Chooser
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The one number of a section, for the top of the page, and what it counts."""
+
+    value: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question and its answer.
+
+    Attributes:
+        key: Short name, unique in its part.
+        title: The heading.
+        finding: What was found, one sentence of plain words with its numbers; or what to pass to find it.
+        caveat: What the finding does not say; empty if there is none to qualify.
+        blocks: The evidence.
+        headline: Its number for the top of the page.
+    """
+
+    key: str
+    title: str
+    finding: str
+    caveat: str = ""
+    blocks: tuple[Block, ...] = ()
+    headline: Headline | None = None
+
+    @property
+    def missing(self) -> bool:
+        """Whether the report lacks what this section needs."""
+        return not self.blocks
+
+
+@dataclass(frozen=True)
+class Part:
+    """The audit of one model."""
+
+    title: str
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One or more audits on a page.
+
+    Attributes:
+        title: Of the page.
+        parts: The audits.
+    """
+
+    title: str
+    parts: tuple[Part, ...]
+
+    def section(self, key: str, part: int = 0) -> Section:
+        """Return a section by its key."""
+        return next(section for section in self.parts[part].sections if section.key == key)
+
+
+def join(title: str, reports: list[Report]) -> Report:
+    """Return one report with the parts of several."""
+    return Report(title, tuple(part for report in reports for part in report.parts))

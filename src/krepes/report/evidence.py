@@ -1,0 +1,202 @@
+"""What a report is built from: the model, the samples to explain, and whatever else is known about either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from krepes import batches
+from krepes._checks import require_range
+from krepes.attribution import Attribution, attribute
+from krepes.audit import FeatureSpace, rankings
+from krepes.audit.labels import Labels, require_count, shared_codes
+from krepes.audit.rankings import encode
+from krepes.batches import Batch
+from krepes.concepts import ConceptVector
+from krepes.errors import InvalidInputError
+from krepes.influence import Influence, Outcome, influence, similarity
+from krepes.model import Krepes
+from krepes.views import ViewStream
+from krepes.views.source import as_source, evenly_spaced
+
+Pair = tuple[Labels, Labels]
+"""Labels of the training rows and of the test samples, in their order."""
+
+DEEPEST = 50
+ORDER = ("influence", "directional", "latent cosine", "kernel", "input distance", "random")
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The material of one part of a report; results that several sections need are computed once.
+
+    Attributes:
+        model: A fitted model.
+        X_test: Un-augmented samples to explain, ``(t, ...)``.
+        test_ids: Their ids.
+        train_ids: Ids of all training rows.
+        stream: The training data, for a model that was loaded without it.
+        tables: Original columns of the training rows and of the test samples.
+        features: Kinds and ranges of those columns; by default read from the training rows.
+        groups: For each way of grouping, the groups of training rows and of test samples.
+        labels: Classes of training rows and of test samples.
+        concepts: Directions that were fitted before.
+        inputs: What a sample is, hence how it is shown.
+        shown: Samples to show one by one.
+        k: Landmarks to show of each sign.
+        counterfactual: Whether to pass over the training data again, for the influence of every row.
+        seed: Of everything random.
+    """
+
+    model: Krepes
+    X_test: Batch
+    test_ids: Sequence[Any] | None = None
+    train_ids: Sequence[Any] | None = None
+    stream: ViewStream | None = None
+    tables: tuple[pd.DataFrame, pd.DataFrame] | None = None
+    features: FeatureSpace | None = None
+    groups: Mapping[str, Pair] = field(default_factory=dict)
+    labels: Pair | None = None
+    concepts: Sequence[ConceptVector] = ()
+    inputs: Literal["table", "image", "other"] = "other"
+    shown: int = 12
+    k: int = 5
+    counterfactual: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse material that does not belong together, before anything expensive is computed."""
+        require_range(self.shown, "shown", low=1)
+        require_range(self.k, "k", low=1, high=self.m)
+        if self.inputs not in {"table", "image", "other"}:
+            raise InvalidInputError(f"inputs={self.inputs!r} is unknown: choose 'table', 'image' or 'other'.")
+        named: dict[str, tuple[Any, Any]] = dict(self.groups)
+        named |= {} if self.labels is None else {"labels": self.labels}
+        named |= {} if self.tables is None else {"tables": self.tables}
+        named |= {"ids": (self.train_ids or range(self.n), self.test_ids or range(self.t))}
+        for name, (train, test) in named.items():
+            if len(train) != self.n or len(test) != self.t:
+                raise InvalidInputError(
+                    f"{name} has {len(train)} training and {len(test)} test entries: the model was fitted on {self.n} "
+                    f"rows and {self.t} test samples were given. Pass one for each, in order."
+                )
+
+    @property
+    def n(self) -> int:
+        """Training rows."""
+        return self.model.n_samples_
+
+    @cached_property
+    def t(self) -> int:
+        """Test samples."""
+        return as_source(self.X_test)[0].n
+
+    @property
+    def m(self) -> int:
+        """Landmarks."""
+        return len(self.model.landmark_ids_)
+
+    @property
+    def encoder(self) -> nn.Module | None:
+        """The encoder that the model explains, if it explains one and not a kernel."""
+        return self.model.kernel if isinstance(self.model.kernel, nn.Module) else None
+
+    @property
+    def data(self) -> ViewStream | None:
+        """The training data: as given, else what the model was fitted on, else none."""
+        return self.stream or getattr(self.model, "stream_", None)
+
+    @cached_property
+    def chosen(self) -> Tensor:
+        """Positions of the samples to show, evenly spaced, ``(s,)``."""
+        return evenly_spaced(self.t, self.shown)
+
+    @cached_property
+    def samples(self) -> Batch:
+        """The samples to show, ``(s, ...)``."""
+        return self.test(self.chosen)
+
+    def test(self, rows: Tensor) -> Batch:
+        """Return the test samples ``rows`` ``(b,)``."""
+        return as_source(self.X_test)[0].take(rows)
+
+    @cached_property
+    def sample_ids(self) -> list[Any]:
+        """Ids of the samples to show."""
+        ids = range(self.t) if self.test_ids is None else self.test_ids
+        return [ids[i] for i in self.chosen.tolist()]
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """Of the samples to show."""
+        return attribute(self.model, self.samples, ids=self.sample_ids)
+
+    @cached_property
+    def landmarks(self) -> Batch | None:
+        """The landmarks before any augmentation, ``(m, ...)``, or ``None`` without training data."""
+        return None if self.data is None else self.data.plain(self.model.landmarks_)
+
+    @cached_property
+    def rankings(self) -> dict[str, Tensor]:
+        """Landmarks of every test sample by every method, ``(t, K)``; nothing without training data."""
+        if self.landmarks is None:
+            return {}
+        k = min(DEEPEST, self.m)
+        found = rankings(self.model, self.X_test, k=k, landmarks=self.landmarks, seed=self.seed)
+        return {method: found[method] for method in ORDER if method in found}
+
+    @cached_property
+    def embeddings(self) -> tuple[Tensor, Tensor] | None:
+        """The encoder's embeddings of test samples and landmarks, ``(t, d)`` and ``(m, d)``, if there is one."""
+        if self.encoder is None or self.landmarks is None:
+            return None
+        return encode(self.encoder, self.test(torch.arange(self.t))), encode(self.encoder, self.landmarks)
+
+    @cached_property
+    def space(self) -> FeatureSpace | None:
+        """Kinds and ranges of the original columns, if there are any."""
+        return FeatureSpace.of(self.tables[0]) if self.features is None and self.tables is not None else self.features
+
+    def of_landmarks(self, values: Labels) -> list[Any]:
+        """Return the entries of the landmarks among those of all training rows."""
+        plain = values.tolist() if isinstance(values, (Tensor, np.ndarray)) else list(values)
+        return [plain[i] for i in self.model.landmarks_.tolist()]
+
+    @cached_property
+    def label_of(self) -> tuple[list[str], list[str]] | None:
+        """Classes of training rows and test samples as text, if there are any."""
+        if self.labels is None:
+            return None
+        names, codes = shared_codes(training=self.labels[0], test=self.labels[1])
+        for part, size, what in zip(codes, (self.n, self.t), ("training labels", "test labels"), strict=True):
+            require_count(part, size, what)
+        train, test = ([str(names[int(c)]) for c in part] for part in codes)
+        return train, test
+
+    @cached_property
+    def bonds(self) -> list[Outcome]:
+        """For each sample to show: how close it lies to the landmark that attracts it most, as a cosine."""
+        first = self.attribution.top(1).indices[:, 0]
+        points = batches.take(self.landmarks, first)
+        return [
+            similarity(
+                self.model,
+                batches.take(self.samples, slice(i, i + 1)),
+                batches.take(points, slice(i, i + 1)),
+                reference=self.model.reference_,
+                name=str(i),
+            )
+            for i in range(len(self.chosen))
+        ]
+
+    @cached_property
+    def influence(self) -> Influence:
+        """Influence of every training row on every one of the `bonds`."""
+        return influence(self.model, self.bonds, stream=self.stream, ids=self.train_ids, progress=self.model.progress)

@@ -1,0 +1,59 @@
+"""A report as one HTML file: styles, script and pictures inside, everything from data escaped.
+
+Equal reports give equal bytes. The page forbids itself any network request by a content security policy.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from krepes.report.content import Picture, Report
+
+
+def render(report: Report) -> str:
+    """Return the report as HTML; the same report gives the same text."""
+    return _environment().get_template("report.html.j2").render(report=report)
+
+
+def write_report(report: Report, path: str | Path) -> Path:
+    """Write the report: to a temporary neighbour, flushed to disk, then renamed.
+
+    Args:
+        report: What to write.
+        path: The file; its folder is made, an earlier file is replaced.
+
+    Returns:
+        The path of the file.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as handle:
+        handle.write(render(report).encode())
+        handle.flush()
+        os.fsync(handle.fileno())
+    temporary.replace(path)
+    return path
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("krepes.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["data_uri"] = _data_uri
+    return environment
+
+
+def _data_uri(picture: Picture) -> str:
+    return f"data:{picture.media};base64,{base64.b64encode(picture.content).decode('ascii')}"

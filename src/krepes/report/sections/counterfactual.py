@@ -1,0 +1,125 @@
+"""Counterfactual influence: which training rows would change where a sample lies, if they had not been there?"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from krepes.influence import Influence
+from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Paragraph, Section, Table
+from krepes.report.evidence import Evidence
+from krepes.report.pictures import thumbnail
+from krepes.report.sections.samples import sample_name
+from krepes.report.wording import cell, count, heads, missing, number, percent, signed, text
+
+KEY, TITLE = "counterfactual", "Counterfactual influence: what if a row had not been there?"
+WHY = (
+    "The landmarks above say what an embedding is made of: they are terms of a sum. Here the question is another one: "
+    "had a training row been left out, the whole solution would have moved, and the sample with it. A row can be a "
+    "large term of the sum and still change little when it goes, because others take its place."
+)
+
+
+def counterfactual(evidence: Evidence) -> Section:
+    """Return the section on the training rows whose removal would change the samples shown."""
+    what = "which training rows would change a sample if removed"
+    if not evidence.counterfactual:
+        return missing(KEY, TITLE, what, "counterfactual=True")
+    if evidence.data is None:
+        return missing(KEY, TITLE, what, "stream=, the training data,")
+    found, k = evidence.influence, evidence.k
+    rank, overlap = _agreement(evidence, found)
+    effects = _effects(found, k)
+    spread = np.asarray(found.values).std(0) * np.sqrt(k) / evidence.n
+    ratio = float(np.median(effects / np.maximum(spread, np.finfo(float).tiny)))
+    finding = (
+        f"Removing the {k} rows that hold a sample to its first landmark would change their cosine "
+        f"{number(ratio, 2)} times as much as {k} random rows would; {percent(overlap) if overlap else 'none'} of the "
+        f"{k} landmarks that a sample is made of are among its {k} most influential rows (rank correlation of the two "
+        f"answers {signed(rank, 2)})."
+    )
+    choices = tuple(Choice(sample_name(evidence, i), _choice(evidence, found, i)) for i in range(len(evidence.chosen)))
+    return Section(
+        KEY,
+        TITLE,
+        finding,
+        "First order, in the kernel model and not in the encoder: exact for small changes, a direction rather than a "
+        f"prediction for large ones. Adjoint residuals are at most {number(max(found.residuals))}.",
+        (Paragraph(WHY), Chooser("Sample", choices)),
+        Headline(percent(overlap), f"of a sample's {k} landmarks are among its {k} most influential rows"),
+    )
+
+
+def _agreement(evidence: Evidence, found: Influence) -> tuple[float, float]:
+    """Return the rank correlation of scores and influences over landmarks, and the overlap of their first ``k``."""
+    landmarks = evidence.model.landmarks_.numpy()
+    scores, values = evidence.attribution.scores.numpy(), np.asarray(found.values)
+    correlations = [spearmanr(scores[i], values[landmarks, i]).statistic for i in range(len(scores))]
+    made = landmarks[evidence.attribution.top(evidence.k).indices.numpy()]
+    matter = [np.argsort(-np.abs(values[:, i]), kind="stable")[: evidence.k] for i in range(len(scores))]
+    shared = [len(set(a.tolist()) & set(b.tolist())) / evidence.k for a, b in zip(made, matter, strict=True)]
+    return float(np.nanmean(correlations)), float(np.mean(shared))
+
+
+def _effects(found: Influence, k: int) -> np.ndarray:
+    """Return how far each outcome would fall without the ``k`` rows that raise it most, ``(O,)``."""
+    top = -np.sort(-np.asarray(found.values), axis=0)[:k]
+    return top.sum(0) / len(found.values)
+
+
+def _choice(evidence: Evidence, found: Influence, i: int) -> tuple[Block, ...]:
+    values = np.asarray(found.values)[:, i]
+    order = np.argsort(-values, kind="stable")
+    together, apart = order[: evidence.k], order[::-1][: evidence.k]
+    landmark = evidence.attribution.top(1).ids[i, 0]
+    cosine = float(evidence.bonds[i].value(evidence.model.solution_.theta))
+    without = -values[together].sum() / evidence.n
+    spread = values.std() * np.sqrt(evidence.k) / evidence.n
+    sentence = (
+        f"The sample lies at a cosine of {signed(cosine)} to landmark {text(landmark)}. Without the "
+        f"{count(evidence.k, 'row')} that hold them together it would change by {signed(without)}; "
+        f"{evidence.k} random rows would change it by about ±{number(float(spread), 2)}."
+    )
+    blocks: list[Block] = [Paragraph(sentence)]
+    for rows, verb in ((together, "hold them together"), (apart, "drive them apart")):
+        caption = f"Training rows that {verb}: change of the cosine if removed, in thousandths"
+        shown = (
+            evidence.data.plain(torch.from_numpy(rows.copy())) if evidence.inputs == "image" and evidence.data else None
+        )
+        if isinstance(shown, Tensor):
+            blocks.append(_gallery(evidence, caption, shown, rows, values))
+        else:
+            blocks.append(_table(evidence, caption, rows, values))
+    return tuple(blocks)
+
+
+def _about(evidence: Evidence, row: int, values: np.ndarray) -> tuple[str, str, str, bool]:
+    """Return id, class, effect of removal in thousandths, and whether the row is a landmark."""
+    ids = evidence.train_ids if evidence.train_ids is not None else range(evidence.n)
+    label = evidence.label_of[0][row] if evidence.label_of else ""
+    effect = signed(-1000 * float(values[row]) / evidence.n)
+    return text(ids[row]), text(label), effect, row in set(evidence.model.landmarks_.tolist())
+
+
+def _gallery(evidence: Evidence, caption: str, images: Tensor, rows: np.ndarray, values: np.ndarray) -> Gallery:
+    cards = []
+    for image, row in zip(images, rows.tolist(), strict=True):
+        name, label, effect, is_landmark = _about(evidence, row, values)
+        lines = [effect, *([f"class {label}"] if label else []), *(["landmark"] if is_landmark else [])]
+        cards.append(Card(name, thumbnail(image, f"training row {name} class {label}, {effect}"), tuple(lines)))
+    return Gallery(caption, tuple(cards))
+
+
+def _table(evidence: Evidence, caption: str, rows: np.ndarray, values: np.ndarray) -> Table:
+    table = None if evidence.tables is None else evidence.tables[0]
+    lines = []
+    for row in rows.tolist():
+        name, label, effect, is_landmark = _about(evidence, row, values)
+        shown = (cell(label),) if evidence.label_of else ()
+        columns = () if table is None else tuple(cell(value) for value in table.iloc[row].tolist())
+        change = Cell(effect, -float(values[row]))
+        lines.append((cell(name), change, cell("yes" if is_landmark else "no"), *shown, *columns))
+    names = ["training row", "change", "landmark", *(["class"] if evidence.label_of else [])]
+    return Table(caption, heads(*names, *(map(str, table) if table is not None else ())), tuple(lines))
