@@ -1,7 +1,36 @@
-"""Data in: tables, folders of images, the public data sets by name, and populations whose truth was planted."""
+"""Data in: tables, folders of images, the public data sets by name, and populations whose truth was planted.
 
+A public data set is a module with one function: ``krepes.data.adult.load(data_dir, split)``.
+"""
+
+from krepes.data import adult, bank, cifar10, covertype, fairface, higgs, mnist
 from krepes.data.frames import read_table
+from krepes.data.images import ImageFolder, image_folder
+from krepes.data.local import NamedImages, NamedTable
 from krepes.data.schema import Column, Schema
+from krepes.data.synthetic import Population, applicants
 from krepes.data.tabular import TabularEncoder
 
-__all__ = ["Column", "Schema", "TabularEncoder", "read_table"]
+DATASETS = {
+    "adult": adult.load,
+    "bank": bank.load,
+    "cifar10": cifar10.load,
+    "covertype": covertype.load,
+    "fairface": fairface.load,
+    "higgs": higgs.load,
+    "mnist": mnist.load,
+}
+
+__all__ = [
+    "DATASETS",
+    "Column",
+    "ImageFolder",
+    "NamedImages",
+    "NamedTable",
+    "Population",
+    "Schema",
+    "TabularEncoder",
+    "applicants",
+    "image_folder",
+    "read_table",
+]
