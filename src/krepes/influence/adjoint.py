@@ -61,7 +61,7 @@ def solve_adjoints(
         worst = max(solution.residual for solution in found)
         warnings.warn(
             f"the adjoint solves of {len(missed)} of {len(found)} outcomes stopped at a relative residual of up to "
-            f"{worst:.1e}, above {tol:.0e} (the first is {missed[0]!r}). Raise the damping or max_iterations.",
+            f"{worst:.1e}, above {tol:.0e} (the first is {missed[0]!r}). Raise the damping.",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -56,8 +56,8 @@ def influence(
         stream: The training data; needed for a loaded model, else the stream of the fit.
         ids: The user's row ids, one a sample; by default ``0..n-1``.
         damping: Absolute ``λ`` of ``(H + λ I)``; by default the one the fit chose.
-        draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views: what a row
-            does on average over its augmentations.
+        draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views, a pass each:
+            what a row does on average over its augmentations, which predicts retraining better.
         path: A ``.npy`` file for the values, mapped from there; without it they are held in memory.
         memory_budget: Bytes for the kernel rows of a batch, and for the values if there is no ``path``. Beside them an
             outcome holds ``(q + 2 p² h) h`` numbers, whatever n.

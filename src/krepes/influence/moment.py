@@ -99,8 +99,8 @@ class MomentProducts:
         inputs = [x.requires_grad_() for x in (seen.M, seen.KX) if x is not None]
         with torch.enable_grad():
             s = (self.objective.gradient(seen, theta_seen) * v_seen).sum()
-        G = torch.autograd.grad(s, inputs)
-        return MomentSensitivity.from_gradient(v[:-1], G[0], G[1] if len(G) > 1 else None)
+        G, *G_X = torch.autograd.grad(s, inputs)
+        return MomentSensitivity.from_gradient(v[:-1], G, G_X[0] if G_X else None)
 
     def _projected(self, V: Tensor) -> Moments:
         """Return the moments as the virtual landmarks see them; ``s`` is linear in ``V``, so ``VᵀMV`` may be zero."""
@@ -114,7 +114,7 @@ class MomentProducts:
         K[:h, :h], K[h:, :h] = self.theta[:-1].T @ self._KA, V.T @ self._KA
         K[:h, h:] = K[h:, :h].T
         T = torch.cat([self._A1[:, :-1], V1, self._A1[:, -1:]], dim=1)
-        KX = None if self.moments.KX is None else T.T @ self.moments.KX
+        KX = T.T @ self.moments.KX if self.objective.needs_inputs and self.moments.KX is not None else None
         return dataclasses.replace(self.moments, M=M, K=K, KX=KX)
 
 
