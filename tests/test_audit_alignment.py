@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from krepes.attribution import attribute
@@ -146,10 +147,21 @@ def test_refusals(problem):
         FeatureSpace.of(table(0, 0))
 
 
-def planted(seed, *, n=600, t=400):
+def rbf(d, seed):
+    return RBF(2.0)
+
+
+def network(d, seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(d, 32), nn.GELU(), nn.Linear(32, 16))
+
+
+def planted(seed, *, kernel=rbf, n=600, t=400):
     """A model of a population whose column 'group' drives the latent space, and its test rows."""
     people = applicants(n + t, seed=seed)
-    model = Krepes(RBF(2.0), m=80, h=8, augment=GaussianNoise(people.jitter), progress=False, seed=seed)
+    model = Krepes(
+        kernel(people.X.shape[1], seed), m=80, h=8, augment=GaussianNoise(people.jitter), progress=False, seed=seed
+    )
     model.fit(people.X[:n])
     landmark_rows = people.frame.iloc[model.landmarks_.tolist()]
     return people, model, people.X[n:], people.frame.iloc[n:], landmark_rows, FeatureSpace.of(people.frame[:n])
@@ -164,12 +176,15 @@ def test_model_level_call_equals_the_score_matrix_and_keeps_the_top():
     assert_close(found.top.indices, attribution.top(5).indices)
     with pytest.raises(InvalidInputError, match="79 landmark rows were given for 80 landmarks"):
         alignment_gap(model, X, rows, landmark_rows[1:], space)
+    with pytest.raises(InvalidInputError, match="49 rows were given for 50 test samples"):
+        alignment_gap(model, X, rows[1:], landmark_rows, space)
 
 
-def test_planted_column_comes_first_above_every_noise_column_in_19_of_20_seeds():
+@pytest.mark.parametrize("kernel", [rbf, pytest.param(network, marks=pytest.mark.slow)])
+def test_planted_column_comes_first_above_every_noise_column_in_19_of_20_seeds(kernel):
     wins = 0
     for seed in range(20):
-        people, model, X, rows, landmark_rows, space = planted(seed)
+        people, model, X, rows, landmark_rows, space = planted(seed, kernel=kernel)
         found = alignment_gap(model, X, rows, landmark_rows, space).ranked().set_index("column")
         noise = found.loc[list(people.noise_columns), "high"].max()
         wins += found.index[0] == people.driver and found.loc[people.driver, "low"] > noise

@@ -140,6 +140,8 @@ def test_encode_leaves_the_encoder_as_it_was(digits):
     encoder = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Dropout(0.5)).train()
     assert_close(encode(encoder, digits[0][:10], size=3), encode(encoder, digits[0][:10]))
     assert encoder.training
+    data = torch.utils.data.TensorDataset(digits[0][:10])
+    assert_close(encode(encoder, data), encode(encoder, digits[0][:10]))
 
 
 def test_refusals(model, digits, tmp_path):
@@ -160,6 +162,8 @@ def test_refusals(model, digits, tmp_path):
     loaded = Krepes.load(tmp_path / "run", RBF(2.0))
     with pytest.raises(InvalidInputError, match="does not hold its training data"):
         rankings(loaded, X[:5], k=3)
+    with pytest.raises(InvalidInputError, match="3 landmarks were given for a model of m=20"):
+        rankings(loaded, X[:5], k=3, landmarks=X[:3])
     assert_close(
         rankings(loaded, X[:5], k=3, landmarks=X[plain.landmarks_])["influence"],
         rankings(plain, X[:5], k=3)["influence"],

@@ -115,6 +115,8 @@ def test_consistency_refuses_what_does_not_fit(problem):
         label_consistency(top, landmark_labels, labels, depths=[6])
     with pytest.raises(InvalidInputError, match="299 test labels were given for 300"):
         label_consistency(top, landmark_labels, labels[1:])
+    with pytest.raises(InvalidInputError, match="name landmark 39, but there are labels of 39"):
+        label_consistency(top, landmark_labels[1:], labels)
     with pytest.raises(InvalidInputError, match="one shape"):
         label_consistency({}, landmark_labels, labels)
 

@@ -23,6 +23,7 @@ from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.kernels.entk import GIB
 from krepes.model import Krepes
+from krepes.views.source import as_source
 
 VARIANTS = ("raw", "normalised")
 
@@ -179,8 +180,11 @@ def alignment_gap(
         The gaps and the top landmarks.
 
     Raises:
-        InvalidInputError: If there is not one landmark row for each landmark.
+        InvalidInputError: If there is not one row for each sample and each landmark.
     """
+    t = as_source(X)[0].n
+    if len(rows) != t:
+        raise InvalidInputError(f"{len(rows)} rows were given for {t} test samples: there must be one for each.")
     if len(landmark_rows) != len(model.landmark_ids_):
         raise InvalidInputError(
             f"{len(landmark_rows)} landmark rows were given for {len(model.landmark_ids_)} landmarks: pass the rows "

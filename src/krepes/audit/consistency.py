@@ -53,13 +53,13 @@ def label_consistency(
         >>> table[["metric", "estimate"]].to_dict("list")
         {'metric': ['precision', 'majority', 'hit_rate'], 'estimate': [0.75, 1.0, 1.0]}
     """
-    t, reach = require_rankings(rankings)
+    asked = {} if predictions is None else {"prediction": predictions}
+    names, (of_landmark, truth, *predicted) = shared_codes(landmarks=landmark_labels, test=labels, **asked)
+    t, reach = require_rankings(rankings, m=len(of_landmark))
     if depths is None:
         depths = [k for k in DEPTHS if k <= reach]
     for k in depths:
         require_range(k, "K", low=1, high=reach)
-    asked = {} if predictions is None else {"prediction": predictions}
-    names, (of_landmark, truth, *predicted) = shared_codes(landmarks=landmark_labels, test=labels, **asked)
     require_count(truth, t, "test labels")
     rows = []
     for method, top in rankings.items():

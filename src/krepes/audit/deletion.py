@@ -58,7 +58,7 @@ def confidence_drop(
             f"this model explains the kernel {type(model.kernel).__name__}: there is no encoder whose embeddings a "
             f"k-NN could use. Call confidence_drop_of with embeddings of your own."
         )
-    landmarks = landmark_samples(model) if landmarks is None else landmarks
+    landmarks = landmark_samples(model, landmarks)
     ranked = rankings(model, X, k=delete, landmarks=landmarks, seed=seed)
     return confidence_drop_of(
         ranked, encode(model.kernel, X), encode(model.kernel, landmarks), landmark_labels, k=k, delete=delete
@@ -90,8 +90,8 @@ def confidence_drop_of(
     Raises:
         InvalidInputError: If too few landmarks remain, or too few are ranked.
     """
-    t, reach = require_rankings(ranked)
     m = len(E_landmarks)
+    t, reach = require_rankings(ranked, m=m)
     if m - delete < k or not 1 <= delete <= reach or t != len(E_test) or k < 1:
         raise InvalidInputError(
             f"k={k} neighbours after deleting {delete} of m={m} landmarks, ranked to depth {reach} for {t} samples "

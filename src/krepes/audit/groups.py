@@ -83,8 +83,8 @@ def cross_group(rankings: Mapping[str, Tensor], landmark_groups: Labels, groups:
         array([[1, 0],
                [1, 1]])
     """
-    t, _ = require_rankings(rankings)
     names, (of_landmark, of_test) = shared_codes(landmarks=landmark_groups, test=groups)
+    t, _ = require_rankings(rankings, m=len(of_landmark))
     require_count(of_test, t, "groups of test samples")
     frequency = torch.bincount(of_landmark, minlength=len(names)).double() / len(of_landmark)
     return {

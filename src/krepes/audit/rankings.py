@@ -47,7 +47,7 @@ def rankings(
     if not 1 <= k <= m:
         raise InvalidInputError(f"k={k} landmarks were asked of m={m}: k must be between 1 and {m}.")
     source, _ = as_source(X)
-    landmarks = landmark_samples(model) if landmarks is None else landmarks
+    landmarks = landmark_samples(model, landmarks)
     encoder = model.kernel if isinstance(model.kernel, nn.Module) else None
     Z_landmarks = None if encoder is None else encode(encoder, landmarks)
     generator = torch.Generator().manual_seed(seed)
@@ -68,18 +68,24 @@ def first(scores: Tensor, k: int) -> Tensor:
     return scores.topk(k, dim=1).indices.cpu()
 
 
-def landmark_samples(model: Krepes) -> Batch:
+def landmark_samples(model: Krepes, given: Batch | None = None) -> Batch:
     """Return the landmarks as they were before any augmentation.
 
     Args:
         model: A fitted model.
+        given: The landmarks, if the caller has them; their number is checked.
 
     Returns:
-        ``(m, ...)``, in the order of ``model.landmark_ids_``.
+        Tensors ``(m, ...)``, in the order of ``model.landmark_ids_``.
 
     Raises:
-        InvalidInputError: If the model was loaded and has no data.
+        InvalidInputError: If the model was loaded and has no data, or another number of landmarks is given.
     """
+    if given is not None:
+        source, m = as_source(given)[0], len(model.landmark_ids_)
+        if source.n != m:
+            raise InvalidInputError(f"{source.n} landmarks were given for a model of m={m}: pass all, in its order.")
+        return source.take(torch.arange(m))
     if not hasattr(model, "stream_"):
         raise InvalidInputError(
             "a model that was loaded from a run folder does not hold its training data: pass landmarks=..., the "
@@ -93,7 +99,7 @@ def encode(encoder: nn.Module, X: Batch, *, size: int = 1024) -> Tensor:
 
     Args:
         encoder: Takes a batch, returns ``(b, ...)``.
-        X: Samples, ``(t, ...)``.
+        X: Samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
         size: Samples a call.
 
     Returns:
@@ -102,34 +108,41 @@ def encode(encoder: nn.Module, X: Batch, *, size: int = 1024) -> Tensor:
     mode = encoder.training
     parameter = next(encoder.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
+    source, _ = as_source(X)
     encoder.eval()
     try:
         with torch.no_grad():
             pieces = [
-                encoder(batches.map_tensors(lambda x: x.to(device), piece)).flatten(1).to("cpu", torch.float64)
-                for _, piece in batches.chunks(X, size)
+                encoder(batches.map_tensors(lambda x: x.to(device), source.take(rows))).flatten(1).cpu().double()
+                for rows in torch.arange(source.n).split(size)
             ]
     finally:
         encoder.train(mode)
     return torch.cat(pieces)
 
 
-def require_rankings(found: Mapping[str, Tensor]) -> tuple[int, int]:
+def require_rankings(found: Mapping[str, Tensor], *, m: int) -> tuple[int, int]:
     """Check that rankings belong together.
 
     Args:
         found: Indices of landmarks by method, ``(t, K)`` each.
+        m: Number of landmarks.
 
     Returns:
         ``t`` and ``K``.
 
     Raises:
-        InvalidInputError: If there is none, or they differ in shape.
+        InvalidInputError: If there is none, they differ in shape, or name a landmark beyond ``m``.
     """
     shapes = {tuple(top.shape) for top in found.values()}
     if len(shapes) != 1 or any(len(shape) != 2 or 0 in shape for shape in shapes):
         raise InvalidInputError(
             f"rankings must map each method to landmark indices of one shape (t, K), got shapes {sorted(shapes)}."
+        )
+    last = max(int(top.max()) for top in found.values())
+    if last >= m:
+        raise InvalidInputError(
+            f"the rankings name landmark {last}, but there are labels of {m}: one for each, in order."
         )
     t, K = shapes.pop()
     return t, K
