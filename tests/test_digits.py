@@ -17,7 +17,8 @@ def test_the_step_lowers_every_objective_on_digits():
     X = torch.tensor(load_digits().data / 16.0, dtype=torch.float32)
     torch.manual_seed(0)
     stream = ViewStream(X, GaussianNoise(0.15), seed=0)
-    encoder = pretrain(MLP(64, width=128, depth=2, out=64), stream, loss="barlow_twins", epochs=10, progress=False)
+    mlp = MLP(64, width=128, depth=2, out=64)
+    encoder = pretrain(mlp, stream, loss="barlow_twins", epochs=10, progress=False).encoder
     rows = []
     for name in OBJECTIVES:
         solution = Krepes(encoder, objective=name, m=200, h=32, progress=False).fit(stream).solution_

@@ -53,6 +53,12 @@ LAYERS = [
     "influence",
     "audit",
     "figures",
+    "report",
+    "demo",
+    "settings",
+    "sources",
+    "workspace",
+    "cli",
     "",
 ]
 

@@ -1,0 +1,243 @@
+"""A run from settings to folder and back: data, encoder, views, model."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset
+
+from krepes.batches import Batch, take
+from krepes.data.tabular import TabularEncoder
+from krepes.encoders import load_encoder, pretrain, save_weights
+from krepes.errors import InvalidInputError, RunFolderError
+from krepes.kernels.base import Kernel
+from krepes.kernels.classic import RBF
+from krepes.model import Krepes
+from krepes.objectives import make_objective
+from krepes.rowstore import RowStore
+from krepes.runs import read_run
+from krepes.settings import Settings
+from krepes.sources import Source, open_source
+from krepes.views import (
+    Augmentation,
+    ColourJitter,
+    Compose,
+    FeatureDrop,
+    GaussianNoise,
+    Normalise,
+    RandomResizedCrop,
+    Scarf,
+    ViewStream,
+)
+
+logger = logging.getLogger("krepes")
+ENCODER, SETTINGS, ENCODING, ROWS = "encoder.safetensors", "settings.json", "encoding.json", "rows"
+
+
+@dataclass(frozen=True, eq=False)
+class Workspace:
+    """A fitted model with the data it was fitted on and those it was not.
+
+    Attributes:
+        settings: What decided it.
+        source: All samples.
+        train: Rows of the source that were fitted, sorted.
+        test: Rows that were held out, sorted.
+        stream: The views of the training rows.
+        model: The fitted model.
+    """
+
+    settings: Settings
+    source: Source
+    train: Tensor
+    test: Tensor
+    stream: ViewStream
+    model: Krepes
+
+    @property
+    def train_ids(self) -> list[Any]:
+        """Row ids of the training rows."""
+        return [self.source.ids[i] for i in self.train.tolist()]
+
+    @property
+    def test_ids(self) -> list[Any]:
+        """Row ids of the held-out rows."""
+        return [self.source.ids[i] for i in self.test.tolist()]
+
+    def samples(self, rows: Tensor) -> Batch:
+        """Return the samples at ``rows`` of the source ``(b,)`` as the encoder wants them, un-augmented."""
+        return self.stream.augment.plain(self.source.take(rows))
+
+    def pair(self, column: str) -> tuple[Any, Any]:
+        """Return a column's values at the training and at the held-out rows."""
+        values = self.source.column(column)
+        return values[self.train.numpy()], values[self.test.numpy()]
+
+
+def split(n: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Return training and held-out rows of ``range(n)``, sorted; at least one is held out."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    held = max(1, round(n * holdout))
+    return order[held:].sort().values, order[:held].sort().values
+
+
+def open_stream(settings: Settings, source: Source, rows: Tensor) -> ViewStream:
+    """Return the views of some rows of a source."""
+    data: Any = Subset(source.data, rows.tolist()) if isinstance(source.data, Dataset) else take(source.data, rows)
+    sample = source.take(rows[:512])
+    return ViewStream(data, augmentation(settings, source, sample), seed=settings.seed)
+
+
+def augmentation(settings: Settings, source: Source, sample: Batch) -> Augmentation:
+    """Return the augmentation that settings name, or what suits the data.
+
+    Args:
+        settings: Their ``augment``, ``mean`` and ``std``.
+        source: The data; a table's columns are dropped or replaced together with all that encodes them.
+        sample: Some samples, for scales and marginals.
+
+    Returns:
+        The augmentation.
+
+    Raises:
+        InvalidInputError: If the name is unknown.
+    """
+    groups = () if source.encoding is None else tuple(tuple(columns) for columns in source.encoding.groups.values())
+    makers: dict[str, Callable[[], Augmentation]] = {
+        "noise": lambda: GaussianNoise(0.1 * float(sample.std())),
+        "drop": lambda: Compose(FeatureDrop(0.2, groups=groups), GaussianNoise(0.1)),
+        "scarf": lambda: Scarf(sample, groups=groups),
+        "images": lambda: Compose(RandomResizedCrop(scale=(0.4, 1.0)), ColourJitter(0.3, 0.3, 0.2, 0.05)),
+    }
+    default = {"table": "drop", "image": "images", "other": "noise"}[source.kind]
+    name = settings.augment or default
+    if name not in makers:
+        raise InvalidInputError(f"augment={name!r} is unknown: choose one of {sorted(makers)}.")
+    made = makers[name]()
+    return Compose(made, Normalise(settings.mean, settings.std)) if settings.mean else made
+
+
+def encoder_choice(settings: Settings, source: Source, stream: ViewStream) -> tuple[str, dict[str, Any]]:
+    """Return the name of the encoder and its arguments, sizes filled in from the data."""
+    sample = stream.plain(torch.arange(1))
+    name = settings.encoder or ("resnet18" if source.kind == "image" and min(sample.shape[2:]) >= 16 else "mlp")
+    sizes: dict[str, Any] = {}
+    if name in {"mlp", "resmlp"}:
+        sizes = {"d": int(sample[0].numel())}
+    elif name.startswith("resnet"):
+        sizes = {"in_channels": int(sample.shape[1]), "width": 16}
+    return name, sizes | settings.encoder_options
+
+
+def open_encoder(settings: Settings, source: Source, stream: ViewStream, *, progress: bool) -> nn.Module | Kernel:
+    """Return the encoder of some settings: loaded, or trained on the spot where no weights are named."""
+    if settings.encoder == "rbf":
+        sample = stream.plain(torch.arange(min(1000, stream.n)))
+        return RBF.median(sample, generator=torch.Generator().manual_seed(settings.seed))
+    name, options = encoder_choice(settings, source, stream)
+    if settings.weights is not None:
+        return load_encoder(name, settings.weights, **options).encoder
+    torch.manual_seed(settings.seed)
+    encoder = load_encoder(name, **options).encoder
+    logger.info("no weights were given: training %s by %s for %d epochs", name, settings.pretrain, settings.epochs)
+    return pretrain(
+        encoder, stream, loss=settings.pretrain, epochs=settings.epochs, seed=settings.seed, progress=progress
+    ).encoder
+
+
+def fit(settings: Settings, folder: str | Path, *, progress: bool = True) -> Workspace:
+    """Open the data, load or train the encoder, fit, and save a run folder that holds all of it.
+
+    Args:
+        settings: What to do.
+        folder: Where the run goes; finished shards of an interrupted fit are kept beside it and used again.
+        progress: Show progress bars.
+
+    Returns:
+        The workspace.
+    """
+    source = open_source(settings)
+    train, test = split(source.n, settings.holdout, settings.seed)
+    stream = open_stream(settings, source, train)
+    encoder = open_encoder(settings, source, stream, progress=progress)
+    m = settings.m or min(200, max(1, stream.n // 2))
+    model = Krepes(
+        encoder,
+        objective=make_objective({"name": settings.objective, **settings.objective_options}),
+        m=m,
+        h=settings.h or min(32, max(1, m // 4)),
+        landmarks=settings.landmarks,
+        damping=settings.damping,  # type: ignore[arg-type]
+        steps=settings.steps,
+        seed=settings.seed,
+        progress=progress,
+    )
+    folder = Path(folder)
+    workspace = Workspace(settings, source, train, test, stream, model)
+    work = folder.with_name(f".{folder.name}.work")
+    model.fit(stream, ids=workspace.train_ids, workdir=work)
+    model.save(folder, files=_files(settings, source, encoder))
+    if (work / ROWS).is_dir():
+        (work / ROWS).rename(folder / ROWS)
+        model.data_ = RowStore.open(folder / ROWS)
+    shutil.rmtree(work)
+    return workspace
+
+
+def open_run(folder: str | Path, **changed: Any) -> Workspace:
+    """Return the workspace of a run folder.
+
+    Args:
+        folder: What `fit` wrote.
+        **changed: Settings to change, such as ``data`` where the file has moved.
+
+    Returns:
+        The workspace.
+
+    Raises:
+        RunFolderError: If the folder was not written by `fit`.
+    """
+    folder = Path(folder)
+    _, manifest = read_run(folder)
+    if not (folder / SETTINGS).is_file():
+        raise RunFolderError(f"{folder} holds a model but no {SETTINGS}: it was not written by `krepes fit`.")
+    settings = Settings.from_dict(json.loads((folder / SETTINGS).read_text()))
+    settings = replace(settings, **{name: value for name, value in changed.items() if value is not None})
+    stored = folder / ENCODING
+    encoding = TabularEncoder.from_dict(json.loads(stored.read_text())) if stored.is_file() else None
+    source = open_source(settings, encoding)
+    train, test = split(source.n, settings.holdout, settings.seed)
+    stream = open_stream(settings, source, train)
+    kernel: nn.Module | Kernel
+    if (folder / ENCODER).is_file():
+        own = None if settings.encoder is None or ":" not in settings.encoder else settings.encoder
+        kernel = load_encoder(own, folder / ENCODER, **(settings.encoder_options if own else {})).encoder
+    else:
+        kernel = RBF(manifest["kernel"]["width"])
+    model = Krepes.load(folder, kernel)
+    model.stream_ = stream
+    if (folder / ROWS).is_dir():
+        model.data_ = RowStore.open(folder / ROWS)
+    return Workspace(settings, source, train, test, stream, model)
+
+
+def _files(settings: Settings, source: Source, encoder: nn.Module | Kernel) -> dict[str, bytes]:
+    """Return what a run folder keeps beside the model: settings, encoding, weights."""
+    files = {SETTINGS: json.dumps(settings.to_dict(), indent=2, sort_keys=True).encode() + b"\n"}
+    if source.encoding is not None:
+        files[ENCODING] = json.dumps(source.encoding.to_dict(), indent=2, sort_keys=True).encode() + b"\n"
+    if isinstance(encoder, nn.Module):
+        with tempfile.TemporaryDirectory() as temporary:
+            path = Path(temporary) / ENCODER
+            save_weights(encoder, path)
+            files[ENCODER] = path.read_bytes()
+    return files

@@ -1,0 +1,191 @@
+"""The command line as a new user meets it: a mixed table, images, two questions, exit codes, clear errors."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from krepes.cli.app import app, main
+from krepes.encoders import MLP, save_weights
+from krepes.errors import InvalidInputError, RunFolderError
+from krepes.settings import Settings
+from krepes.workspace import open_run
+
+SMALL = ["-m", "25", "-h", "6", "--epochs", "1", "--quiet"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A mixed schema with missing values, a constant column, ids and a label."""
+    rng = np.random.default_rng(0)
+    n = 240
+    frame = pd.DataFrame({
+        "who": [f"p{i}" for i in range(n)],
+        "sex": rng.choice(["F", "M"], n),
+        "school": rng.choice(["none", "some", None], n),
+        "age": np.where(rng.random(n) < 0.1, np.nan, rng.integers(18, 80, n)),
+        "constant": 1,
+        "rich": rng.choice(["yes", "no"], n),
+    })
+    path = tmp_path / "people.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def invoke(*args):
+    result = CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def run(table, tmp_path):
+    folder = tmp_path / "run"
+    invoke("fit", table, "--id-column", "who", "--label", "rich", "--out", folder, *SMALL)
+    return folder
+
+
+def test_fit_shows_the_schema_and_the_solve(table, tmp_path):
+    output = invoke("fit", table, "--id-column", "who", "--label", "rich", "--out", tmp_path / "run", *SMALL)
+    assert "categorical" in output and "constant" in output and "loss after" in output
+    assert output.strip().splitlines()[-1].endswith("run")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["people.csv", "run"]  # no work folder is left
+
+
+def test_label_and_id_never_reach_the_encoder(run):
+    columns = set(open_run(run).source.encoding.groups)
+    assert columns == {"sex", "school", "age"}
+
+
+def test_explain_names_the_users_own_rows(run):
+    rows = json.loads(invoke("explain", run, "--row", "p17", "--top", "3", "--json"))
+    assert {row["sample"] for row in rows} == {"p17"} and all(row["landmark"].startswith("p") for row in rows)
+    assert rows[0]["score"] >= rows[1]["score"] and rows[-1]["score"] < 0
+    assert "attracts" in invoke("explain", run, "--row", "p17", "--top", "3")
+
+
+def test_influence_answers_for_a_pair_and_for_a_group(run):
+    pair = json.loads(invoke("influence", run, "--row", "p17", "--row", "p42", "--quiet", "--json"))
+    assert pair["outcome"] == "similarity of p17 and p42"
+    assert pair["raises"][0]["influence"] > 0 > pair["lowers"][0]["influence"]
+    group = json.loads(invoke("influence", run, "--row", "p17", "--toward", "sex=F", "--quiet", "--json"))
+    assert group["outcome"] == "pull of p17 towards sex=F"
+
+
+def test_audit_carries_its_baselines(run):
+    tables = json.loads(invoke("audit", run, "--group", "sex", "--json"))
+    consistency = next(rows for title, rows in tables.items() if title.startswith("label consistency"))
+    assert {"influence", "kernel", "random", "latent cosine"} <= {row["method"] for row in consistency}
+    assert any(title.startswith("groups by sex") for title in tables)
+    assert any(title.startswith("features") for title in tables)
+
+
+def test_report_from_data_in_one_command(table, tmp_path):
+    out = tmp_path / "report.html"
+    output = invoke("report", table, "--label", "rich", "--group", "sex", "--out", out, "--quiet")
+    assert output.strip().splitlines()[-1].endswith("report.html")
+    page = out.read_text()
+    assert page.startswith("<!") and "people.csv" in page and "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_settings_file_and_flags(table, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text('id_column = "who"\nlabel = "rich"\nm = 20\nh = 5\nepochs = 1\nexclude = ["sex"]\n')
+    invoke("fit", table, "--config", config, "--out", tmp_path / "run", "-h", "4", "--quiet")
+    run = open_run(tmp_path / "run")
+    assert run.model.A_.shape == (40, 4) and set(run.source.encoding.groups) == {"school", "age"}
+    config.write_text("landmark = 3\n")
+    with pytest.raises(InvalidInputError, match="unknown settings \\['landmark'\\]"):
+        Settings.gather(config, {"data": str(table)})
+
+
+def test_select_names_the_winner(table, tmp_path):
+    arguments = ["--over", "lam=0.001,0.1", "--encoder", "rbf", "-m", "20", "-h", "5", "--quiet", "--json"]
+    result = json.loads(invoke("select", table, "--out", tmp_path / "grid", *arguments))
+    assert result["winner"] in {"0.001", "0.1"} and len(result["curve"]) == 2
+
+
+def test_pretrain_then_fit_with_the_weights(table, tmp_path):
+    weights = tmp_path / "mlp.safetensors"
+    invoke("pretrain", table, "--label", "rich", "--epochs", "1", "--out", weights, "--quiet")
+    invoke("fit", table, "--label", "rich", "--encoder", "mlp", "--weights", weights, "--out", tmp_path / "run", *SMALL)
+    assert (tmp_path / "run" / "encoder.safetensors").exists()
+
+
+def test_row_objectives_keep_their_rows_for_influence(table, tmp_path):
+    run = tmp_path / "run"
+    invoke("fit", table, "--objective", "byol", "--encoder", "rbf", "--label", "rich", "--out", run, *SMALL)
+    pair = json.loads(invoke("influence", run, "--row", "3", "--row", "4", "--quiet", "--json"))
+    assert pair["raises"][0]["influence"] > 0
+
+
+def test_a_folder_of_images_and_a_strip(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("dark", "light"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = rng.integers(0, 100, (8, 8, 3)) + (120 if name == "light" else 0)
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "pictures" / name / f"{i}.png")
+    run = tmp_path / "run"
+    small = ["-m", "10", "-h", "3", "--epochs", "1", "--size", "8", "--quiet"]
+    invoke("fit", tmp_path / "pictures", "--out", run, *small)
+    row = open_run(run).source.ids[0]
+    invoke("explain", run, "--row", row, "--top", "3", "--strip", tmp_path / "strip.png")
+    assert Image.open(tmp_path / "strip.png").size[0] > 300
+
+
+def test_arrays_and_a_users_own_encoder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mynets.py").write_text(
+        "from torch import nn\ndef net():\n    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 4))\n"
+    )
+    rng = np.random.default_rng(0)
+    np.save("x.npy", rng.normal(size=(200, 5)).astype(np.float32))
+    invoke("fit", "x.npy", "--encoder", "mynets:net", "--out", "run", *SMALL)
+    assert json.loads(invoke("explain", "run", "--row", "7", "--top", "2", "--json"))
+
+
+ERRORS = {
+    "no such data": (["fit", "nowhere.csv"], "is no file, no folder and no data set"),
+    "no such row": (["explain", "RUN", "--row", "p999"], "there is no row 'p999' among 240"),
+    "one row": (["influence", "RUN", "--row", "p1"], "pass two, or one with --toward"),
+    "no such group": (["influence", "RUN", "--row", "p1", "--toward", "sex=X"], "names 0 of 192 training rows"),
+    "no such column": (["audit", "RUN", "--group", "race"], "there is no column 'race'"),
+    "not a run": (["explain", "nowhere", "--row", "1"], "not a complete run folder"),
+    "bad option": (["fit", "TABLE", "--objective-option", "lam"], "is not name=value"),
+    "bad augmentation": (["fit", "TABLE", "--augment", "magic"], "augment='magic' is unknown"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_leave_with_code_two_and_say_what_to_do(name, run, table, monkeypatch, capsys):
+    arguments, words = ERRORS[name]
+    named = {"RUN": str(run), "TABLE": str(table)}
+    monkeypatch.setattr("sys.argv", ["krepes", *[named.get(argument, argument) for argument in arguments]])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_moved_table_can_be_named_again(run, table, tmp_path):
+    table.rename(tmp_path / "moved.csv")
+    with pytest.raises(InvalidInputError, match="is no file"):
+        open_run(run)
+    assert json.loads(invoke("explain", run, "--row", "p3", "--data", tmp_path / "moved.csv", "--json"))
+
+
+def test_a_run_with_other_weights_inside_is_refused(run):
+    save_weights(MLP(6, out=8), run / "encoder.safetensors")
+    with pytest.raises(RunFolderError, match="the manifest says"):
+        open_run(run)
+
+
+def test_info_is_plain():
+    values = json.loads(invoke("info", "--json"))
+    assert values["torch"] == torch.__version__.split("+")[0] or values["torch"] == torch.__version__
+    assert "barlow_twins" in values["objectives"]
