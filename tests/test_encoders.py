@@ -69,21 +69,62 @@ def test_resnets_have_the_published_size_without_their_classifier(make, publishe
         assert parameters(make(cifar_stem=False)) == published - classifier
 
 
-def test_resnet_names_are_those_of_torchvision():
-    names = set(resnet18(width=4).state_dict())
-    statistics = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-    expected = {"conv1.weight", *(f"bn1.{s}" for s in statistics)}
-    for stage in range(1, 5):
-        for block in range(2):
-            for k in (1, 2):
-                expected |= {f"layer{stage}.{block}.conv{k}.weight"}
-                expected |= {f"layer{stage}.{block}.bn{k}.{s}" for s in statistics}
-        if stage > 1:
-            expected |= {f"layer{stage}.0.downsample.0.weight"}
-            expected |= {f"layer{stage}.0.downsample.1.{s}" for s in statistics}
-    assert names == expected
-    assert "layer1.0.downsample.0.weight" in resnet50(width=4).state_dict()
-    assert "layer4.2.conv3.weight" in resnet50(width=4).state_dict()
+def torchvision_shapes(depths, kernels, expansion):
+    """Names and shapes of torchvision's ResNets without fc, from the facts of their table: blocks and their kernels."""
+    shapes = {"conv1.weight": (64, 3, 7, 7), **norm("bn1", 64)}
+    fan_in = 64
+    for stage, depth in enumerate(depths, start=1):
+        planes = 64 * 2 ** (stage - 1)
+        for block in range(depth):
+            name, fan_block = f"layer{stage}.{block}", fan_in
+            widths = [planes] * (len(kernels) - 1) + [planes * expansion]
+            for k, (kernel, fan_out) in enumerate(zip(kernels, widths, strict=True), start=1):
+                shapes |= {
+                    f"{name}.conv{k}.weight": (fan_out, fan_in, kernel, kernel),
+                    **norm(f"{name}.bn{k}", fan_out),
+                }
+                fan_in = fan_out
+            if block == 0 and (stage > 1 or fan_block != fan_in):
+                shapes |= {f"{name}.downsample.0.weight": (fan_in, fan_block, 1, 1)}
+                shapes |= norm(f"{name}.downsample.1", fan_in)
+    return shapes
+
+
+def norm(name, width):
+    statistics = {f"{name}.{s}": (width,) for s in ("weight", "bias", "running_mean", "running_var")}
+    return {**statistics, f"{name}.num_batches_tracked": ()}
+
+
+@pytest.mark.parametrize(
+    ("make", "depths", "kernels", "expansion", "entries"),
+    [
+        (resnet18, (2, 2, 2, 2), (3, 3), 1, 120),
+        (resnet34, (3, 4, 6, 3), (3, 3), 1, 216),
+        (resnet50, (3, 4, 6, 3), (1, 3, 1), 4, 318),
+    ],
+    ids=["18", "34", "50"],
+)
+def test_plain_resnets_have_the_names_and_shapes_of_torchvision(make, depths, kernels, expansion, entries):
+    with torch.device("meta"):
+        state = make(cifar_stem=False).state_dict()
+    expected = torchvision_shapes(depths, kernels, expansion)
+    assert {key: tuple(value.shape) for key, value in state.items()} == expected
+    # torchvision's state dicts have 122, 218 and 320 entries, of which fc.weight and fc.bias are two.
+    assert len(expected) == entries
+
+
+def test_plain_stem_quarters_the_image():
+    encoder = resnet50(cifar_stem=False, width=4)
+    assert (encoder.conv1.stride, encoder.conv1.padding) == ((2, 2), (3, 3))
+    assert encoder.maxpool(encoder.conv1(torch.zeros(1, 3, 224, 224))).shape == (1, 4, 56, 56)
+    # The stride of a bottleneck is on its 3x3 convolution, as torchvision has it and not the paper.
+    assert (encoder.layer2[0].conv1.stride, encoder.layer2[0].conv2.stride) == ((1, 1), (2, 2))
+
+
+@pytest.mark.parametrize(("make", "millions"), [(resnet18, 11.17), (resnet50, 23.50)], ids=["18", "50"])
+def test_cifar_resnets_have_their_known_size(make, millions):
+    with torch.device("meta"):
+        assert parameters(make()) / 1e6 == pytest.approx(millions, abs=5e-3)
 
 
 def test_resnet_block_adds_its_input(generator):
@@ -105,9 +146,11 @@ def test_resnet_embeds_small_and_large_images(make, out, cifar_stem, generator):
     torch.testing.assert_close(encoder(x[1:2]), Z[1:2], rtol=1e-4, atol=1e-5)
 
 
-def test_cifar_stem_keeps_the_resolution_and_pads_by_two():
+def test_cifar_stem_pads_by_two_unless_told_otherwise():
     stem = resnet18(width=4).conv1
     assert (stem.stride, stem.padding, stem.kernel_size) == ((1, 1), (2, 2), (3, 3))
+    assert stem(torch.zeros(1, 3, 32, 32)).shape == (1, 4, 34, 34)
+    assert resnet18(width=4, cifar_padding=1).conv1(torch.zeros(1, 3, 32, 32)).shape == (1, 4, 32, 32)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +161,7 @@ def test_cifar_stem_keeps_the_resolution_and_pads_by_two():
         (lambda: ResMLP(3, width=10, r=4), "r=4 must divide width=10"),
         (lambda: resnet18(width=0), "width=0"),
         (lambda: resnet18(in_channels=0), "in_channels=0"),
+        (lambda: resnet18(cifar_padding=-1), "cifar_padding=-1"),
     ],
 )
 def test_unusable_sizes_are_refused(act, message):

@@ -30,6 +30,7 @@ class MLP(nn.Module):
         for name, size in (("d", d), ("width", width), ("out", out)):
             require_range(size, name, low=1)
         require_range(depth, "depth", low=0)
+        self.config = {"name": "mlp", "d": d, "width": width, "depth": depth, "out": out}
         sizes = [d, *[width] * depth]
         layers: list[nn.Module] = [nn.Flatten()]
         for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):

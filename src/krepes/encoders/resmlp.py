@@ -53,6 +53,7 @@ class ResMLP(nn.Module):
         require_range(B, "B", low=0)
         if width % r:
             raise InvalidInputError(f"r={r} must divide width={width}: a bottleneck has width / r units.")
+        self.config = {"name": "resmlp", "d": d, "out": out, "width": width, "B": B, "r": r}
         self.project_in = nn.Linear(d, width)
         self.norm = nn.LayerNorm(width)
         self.attention = nn.MultiheadAttention(width, num_heads=1, batch_first=True)

@@ -1,13 +1,12 @@
-"""Residual networks (He et al. 2016) with the parameter names of torchvision, so that its checkpoints load.
+"""Residual networks (He et al. 2016) with the parameter names of torchvision, timm and solo-learn.
 
-The embedding is the pooled output of the last stage; there is no classifier. Leave ``fc.*`` out of a checkpoint:
-
-    encoder.load_state_dict({k: v for k, v in checkpoint.items() if not k.startswith("fc.")})
+The embedding is the pooled output of the last stage; there is no classifier. `krepes.encoders.load_encoder` fills them
+from checkpoints of these projects and of lightly.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -79,7 +78,8 @@ class ResNet(nn.Module):
         block: `BasicBlock` or `Bottleneck`.
         depths: Blocks of each stage.
         cifar_stem: For small images: a 3x3 convolution of stride one and no pooling, instead of 7x7, stride two and a
-            max-pool. Its padding is 2, as in solo-learn, whose CIFAR checkpoints need it.
+            max-pool.
+        cifar_padding: Padding of that convolution: 2 in solo-learn, whose checkpoints need it, 1 in most others.
         width: Channels of the first stage.
         in_channels: Channels of the image.
 
@@ -93,14 +93,17 @@ class ResNet(nn.Module):
         depths: tuple[int, int, int, int],
         *,
         cifar_stem: bool = True,
+        cifar_padding: int = 2,
         width: int = 64,
         in_channels: int = 3,
     ) -> None:
         super().__init__()
         require_range(width, "width", low=1)
         require_range(in_channels, "in_channels", low=1)
+        require_range(cifar_padding, "cifar_padding", low=0)
+        self.config: dict[str, int | str] | None = None
         self.conv1 = (
-            nn.Conv2d(in_channels, width, 3, stride=1, padding=2, bias=False)
+            nn.Conv2d(in_channels, width, 3, stride=1, padding=cifar_padding, bias=False)
             if cifar_stem
             else nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
         )
@@ -123,16 +126,26 @@ class ResNet(nn.Module):
         return x.mean((2, 3))
 
 
-def resnet18(*, cifar_stem: bool = True, width: int = 64, in_channels: int = 3) -> ResNet:
+def _named(name: str, block: Block, depths: tuple[int, int, int, int], **settings: Any) -> ResNet:
+    """Return a network that knows how it was made, so that its file can say so."""
+    encoder = ResNet(block, depths, **settings)
+    encoder.config = {"name": name, **settings}
+    return encoder
+
+
+def resnet18(*, cifar_stem: bool = True, cifar_padding: int = 2, width: int = 64, in_channels: int = 3) -> ResNet:
     """Return a ResNet-18, whose embedding has ``8 · width`` numbers."""
-    return ResNet(BasicBlock, (2, 2, 2, 2), cifar_stem=cifar_stem, width=width, in_channels=in_channels)
+    stem = {"cifar_stem": cifar_stem, "cifar_padding": cifar_padding}
+    return _named("resnet18", BasicBlock, (2, 2, 2, 2), **stem, width=width, in_channels=in_channels)
 
 
-def resnet34(*, cifar_stem: bool = True, width: int = 64, in_channels: int = 3) -> ResNet:
+def resnet34(*, cifar_stem: bool = True, cifar_padding: int = 2, width: int = 64, in_channels: int = 3) -> ResNet:
     """Return a ResNet-34, whose embedding has ``8 · width`` numbers."""
-    return ResNet(BasicBlock, (3, 4, 6, 3), cifar_stem=cifar_stem, width=width, in_channels=in_channels)
+    stem = {"cifar_stem": cifar_stem, "cifar_padding": cifar_padding}
+    return _named("resnet34", BasicBlock, (3, 4, 6, 3), **stem, width=width, in_channels=in_channels)
 
 
-def resnet50(*, cifar_stem: bool = True, width: int = 64, in_channels: int = 3) -> ResNet:
+def resnet50(*, cifar_stem: bool = True, cifar_padding: int = 2, width: int = 64, in_channels: int = 3) -> ResNet:
     """Return a ResNet-50, whose embedding has ``32 · width`` numbers."""
-    return ResNet(Bottleneck, (3, 4, 6, 3), cifar_stem=cifar_stem, width=width, in_channels=in_channels)
+    stem = {"cifar_stem": cifar_stem, "cifar_padding": cifar_padding}
+    return _named("resnet50", Bottleneck, (3, 4, 6, 3), **stem, width=width, in_channels=in_channels)
