@@ -1,8 +1,30 @@
-"""Encoders written here: the paper's ResMLP, a small MLP, residual networks; and a compact pre-trainer for them."""
+"""Encoders written here and encoders brought along, and a pre-trainer for any of them."""
 
+from krepes.encoders.factory import BUILT_IN, build_encoder
+from krepes.encoders.load import LoadedEncoder, LoadReport, load_encoder
 from krepes.encoders.mlp import MLP
-from krepes.encoders.pretrain import CollapsedEncoderError, pretrain
+from krepes.encoders.pretrain import PretrainResult, pretrain
 from krepes.encoders.resmlp import ResMLP
 from krepes.encoders.resnet import ResNet, resnet18, resnet34, resnet50
+from krepes.encoders.training import CollapsedEncoderError, Epoch
+from krepes.encoders.weights import UnsafeCheckpointError, save_weights
 
-__all__ = ["MLP", "CollapsedEncoderError", "ResMLP", "ResNet", "pretrain", "resnet18", "resnet34", "resnet50"]
+__all__ = [
+    "BUILT_IN",
+    "MLP",
+    "CollapsedEncoderError",
+    "Epoch",
+    "LoadReport",
+    "LoadedEncoder",
+    "PretrainResult",
+    "ResMLP",
+    "ResNet",
+    "UnsafeCheckpointError",
+    "build_encoder",
+    "load_encoder",
+    "pretrain",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "save_weights",
+]

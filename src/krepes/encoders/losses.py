@@ -45,4 +45,9 @@ def simclr(Z_a: Tensor, Z_b: Tensor, *, temperature: float = 0.2) -> Tensor:
     return F.cross_entropy(logits, partner)
 
 
+def cosine_distance(P: Tensor, T: Tensor) -> Tensor:
+    """Return ``2 - 2 mean cos(p_i, t_i)``, one order of the views in BYOL (Grill et al. 2020)."""
+    return 2 - 2 * F.cosine_similarity(P, T).mean()
+
+
 LOSSES: dict[str, Loss] = {"barlow_twins": barlow_twins, "simclr": simclr, "vicreg": vicreg}

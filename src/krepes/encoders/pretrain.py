@@ -1,24 +1,36 @@
-"""A compact pre-trainer, so that every example can make its encoder from data: seeded, and it notices collapse."""
+"""Pre-training of any encoder on two views of its data: seeded, resumable, and it notices collapse."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 from tqdm import tqdm
 
 from krepes._checks import require_range
-from krepes.batches import Batch
+from krepes.encoders.interrupts import deferred_interrupt
 from krepes.encoders.losses import LOSSES, Loss
-from krepes.errors import InvalidInputError, KrepesError
+from krepes.encoders.training import Epoch, Settings, Training
+from krepes.encoders.twins import Bootstrap, Twins
+from krepes.errors import InvalidInputError
 from krepes.views import ViewStream
 
+BYOL = "byol"
 
-class CollapsedEncoderError(KrepesError, RuntimeError):
-    """Training whose loss is not finite or whose embeddings became one point."""
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """A trained encoder and how it came about.
+
+    Attributes:
+        encoder: In eval mode, without the projector.
+        history: Loss and spread of each epoch; ``pandas.DataFrame(history)`` is a table.
+    """
+
+    encoder: nn.Module
+    history: tuple[Epoch, ...]
 
 
 def pretrain(
@@ -30,104 +42,107 @@ def pretrain(
     epochs: int = 20,
     lr: float = 1e-3,
     weight_decay: float = 1e-4,
+    momentum: float = 0.99,
     seed: int = 0,
     min_spread: float = 1e-3,
+    checkpoint: str | Path | None = None,
+    save_every: int = 10,
+    resume: bool = False,
     progress: bool = True,
-) -> nn.Module:
-    """Train ``encoder`` on two views of each sample by AdamW with a cosine schedule.
+) -> PretrainResult:
+    """Train ``encoder`` on two views of each sample by AdamW, a tenth of warm-up and a cosine down to zero.
 
     Each epoch draws its own views: the stream's, with another seed. Same seeds, same machine, same number of threads
-    give the same weights. The last incomplete batch of an epoch is left out, since these losses are batch statistics.
-    A loss that is no longer finite, or embeddings that became one point, end the training with an error.
+    give the same weights, however often the training was interrupted and resumed. The last incomplete batch of an epoch
+    is left out, since these losses are batch statistics. A loss that is no longer finite, or embeddings that became one
+    point, end the training with an error. Ctrl-C finishes the step under way and saves the checkpoint.
 
     Args:
         encoder: Trained in place; ``(b, ...) -> (b, d)``.
         stream: Its first two views are compared; its batch size is the training batch.
-        loss: ``"barlow_twins"``, ``"simclr"``, ``"vicreg"``, or a function of two projections ``(b, h)``.
+        loss: ``"barlow_twins"``, ``"simclr"``, ``"vicreg"``, ``"byol"``, or a function of two projections ``(b, h)``.
         projector: Widths of the head that the loss sees; empty to train on the embedding itself.
         epochs: Passes over the data.
         lr: Peak learning rate.
         weight_decay: Of AdamW.
+        momentum: Of BYOL's target at the start; it rises to one.
         seed: Of the head's weights, the order of samples, the views and the encoder's own dropout.
         min_spread: Training stops with an error when the embeddings' mean standard deviation over a batch falls below
             this part of their root mean square.
+        checkpoint: A safetensors file, written whole or not at all; it also serves as weights for `load_encoder`.
+        save_every: Epochs between checkpoints; the last epoch always makes one.
+        resume: Go on from the checkpoint if it is there; it must have been made with the same settings and data.
         progress: Show a bar with loss and spread.
 
     Returns:
-        The encoder, in eval mode, without the projector.
+        The encoder and the history.
     """
-    compare = _loss(loss)
     require_range(stream.p, "the number of views p", low=2)
     require_range(min(stream.batch_size, stream.n), "samples in a batch", low=2)
-    require_range(epochs, "epochs", low=1)
+    for name, number, high in (("momentum", momentum, 1.0), ("seed", seed, float("inf"))):
+        require_range(number, name, low=0, high=high)
+    for name, count in (("epochs", epochs), ("save_every", save_every)):
+        require_range(count, name, low=1)
+    settings = Settings(
+        loss=loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__),
+        projector=list(projector),
+        epochs=epochs,
+        lr=lr,
+        weight_decay=weight_decay,
+        momentum=momentum,
+        seed=seed,
+        batch_size=stream.batch_size,
+        stream=None if checkpoint is None else stream.fingerprint(),
+    )
+    path = None if checkpoint is None else Path(checkpoint)
+    _require_place(path, resume)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        head = _head(encoder, stream, projector)
-        parameters = [p for p in (*encoder.parameters(), *head.parameters()) if p.requires_grad]
-        optimiser = torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
-        steps = epochs * (stream.n // min(stream.batch_size, stream.n))
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=steps, pct_start=0.1)
-        encoder.train()
-        bar = tqdm(_batches(stream, epochs, seed), total=steps, disable=not progress, desc="pretrain")
-        for step, views in enumerate(bar):
-            Y = [encoder(pytree.tree_map(lambda leaf, u=u: leaf[u], views)) for u in range(2)]
-            value = compare(head(Y[0]), head(Y[1]))
-            spread = _spread(Y[0].detach())
-            _require_alive(value.item(), spread, step, min_spread)
-            optimiser.zero_grad()
-            value.backward()
-            optimiser.step()
-            schedule.step()
-            bar.set_postfix(loss=f"{value.item():.4g}", spread=f"{spread:.2g}")
-    return encoder.eval()
+        training = Training(_twins(encoder, stream, loss, projector, momentum), stream, settings)
+        if path is not None and path.exists():
+            training.restore(path)
+        _run(training, min_spread, path, save_every, progress)
+    return PretrainResult(encoder.eval(), tuple(training.history))
 
 
-def _loss(loss: str | Loss) -> Loss:
-    if callable(loss):
-        return loss
-    if loss not in LOSSES:
-        raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join(LOSSES)}, or a function.")
-    return LOSSES[loss]
+def _run(training: Training, min_spread: float, path: Path | None, save_every: int, progress: bool) -> None:
+    """Take the steps that are left, and save where it is due."""
+    training.twins.train()
+    with (
+        deferred_interrupt() as interrupted,
+        tqdm(initial=training.step, total=training.steps, disable=not progress, desc="pretrain") as bar,
+    ):
+        for views in training.batches():
+            loss, spread = training.advance(views, min_spread)
+            bar.set_postfix(loss=f"{loss:.4g}", spread=f"{spread:.2g}", refresh=False)
+            bar.update()
+            done = training.step == training.steps
+            due = not training.measured and len(training.history) % save_every == 0
+            stop = interrupted()
+            if path is not None and (due or done or stop):
+                training.save(path)
+            if stop:
+                raise KeyboardInterrupt
 
 
-def _head(encoder: nn.Module, stream: ViewStream, widths: tuple[int, ...]) -> nn.Sequential:
-    """Return linear layers of ``widths`` on top of the encoder, with batch norm and ReLU between them."""
-    encoder.eval()
+def _require_place(path: Path | None, resume: bool) -> None:
+    if resume and path is None:
+        raise InvalidInputError("resume=True needs the checkpoint to resume from. Pass checkpoint=.")
+    if path is not None and path.exists() and not resume:
+        raise InvalidInputError(f"{path} exists. Pass resume=True to go on from it, or another file to start afresh.")
+
+
+def _twins(
+    encoder: nn.Module, stream: ViewStream, loss: str | Loss, projector: tuple[int, ...], momentum: float
+) -> Twins:
+    if isinstance(loss, str) and loss not in {*LOSSES, BYOL}:
+        raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
     with torch.no_grad():
-        Y = encoder(stream.plain(torch.tensor([0])))
+        Y = encoder.eval()(stream.plain(torch.tensor([0])))
     if Y.ndim != 2:
         raise InvalidInputError(
             f"the encoder must return (b, d), got {tuple(Y.shape)} for one sample. Pool or flatten."
         )
-    sizes = [Y.shape[1], *widths]
-    layers: list[nn.Module] = []
-    for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
-        layers += [nn.Linear(fan_in, fan_out), nn.BatchNorm1d(fan_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-2]).to(device=Y.device, dtype=Y.dtype)
-
-
-def _batches(stream: ViewStream, epochs: int, seed: int) -> Iterator[Batch]:
-    """Yield the views of whole batches, in a new order and with new noise each epoch."""
-    b = min(stream.batch_size, stream.n)
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        fresh = stream.with_seed(stream.seed + int(torch.randint(1, 2**62, (1,), generator=generator)))
-        for indices in torch.randperm(stream.n, generator=generator).split(b):
-            if len(indices) == b:
-                yield fresh.views_of(indices)
-
-
-def _spread(Y: Tensor) -> float:
-    """Return the standard deviation over the batch, averaged over coordinates, as a part of the root mean square."""
-    size = float(Y.square().mean().sqrt())
-    return float(Y.std(0).mean()) / size if size > 0 else 0.0
-
-
-def _require_alive(value: float, spread: float, step: int, min_spread: float) -> None:
-    if not math.isfinite(value):
-        raise CollapsedEncoderError(f"the loss became {value} at step {step}. Lower lr, or check the views' scale.")
-    if spread < min_spread:
-        raise CollapsedEncoderError(
-            f"the embeddings collapsed to a point at step {step}: their deviation over a batch is {spread:.1e} of "
-            f"their size, at least {min_spread:.1e} is required. Lower lr, use larger batches, or another loss."
-        )
+    if loss == BYOL:
+        return Bootstrap(encoder, Y, projector, momentum)
+    return Twins(encoder, Y, projector, LOSSES[loss] if isinstance(loss, str) else loss)

@@ -1,0 +1,185 @@
+"""The state of a training, step by step: what a checkpoint holds, and nothing else.
+
+Learning rate, order of the samples, views and dropout are functions of the seed and the number of the step, not states:
+a training that is taken up at any step goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from krepes.batches import Batch
+from krepes.encoders.tensorfile import read_tensors, write_tensors
+from krepes.encoders.twins import Twins
+from krepes.errors import InvalidInputError, KrepesError
+from krepes.views import ViewStream
+
+FORMAT = 1
+WARM_UP = 0.1
+
+
+class CollapsedEncoderError(KrepesError, RuntimeError):
+    """Training whose loss is not finite or whose embeddings became one point."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Means over the steps of an epoch: the loss, and the embeddings' deviation as a part of their size."""
+
+    loss: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the outcome of a training depends on; two trainings that share a checkpoint must agree in all of it."""
+
+    loss: str
+    projector: list[int]
+    epochs: int
+    lr: float
+    weight_decay: float
+    momentum: float
+    seed: int
+    batch_size: int
+    stream: str | None
+
+
+class Training:
+    """Networks, optimiser, the number of finished steps and what they measured.
+
+    Args:
+        twins: What is trained.
+        stream: Its first two views are compared.
+        settings: How.
+    """
+
+    def __init__(self, twins: Twins, stream: ViewStream, settings: Settings) -> None:
+        self.twins, self.stream, self.settings = twins, stream, settings
+        self.batch_size = min(stream.batch_size, stream.n)
+        self.epoch_steps = stream.n // self.batch_size
+        self.steps = settings.epochs * self.epoch_steps
+        self.optimiser = torch.optim.AdamW(
+            [parameter for parameter in twins.parameters() if parameter.requires_grad],
+            lr=settings.lr,
+            weight_decay=settings.weight_decay,
+        )
+        self.history: list[Epoch] = []
+        self.measured: list[tuple[float, float]] = []  # loss and spread of each step since the last epoch's end
+
+    @property
+    def step(self) -> int:
+        """Number of finished steps."""
+        return len(self.history) * self.epoch_steps + len(self.measured)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the views of the whole batches that are still to come, in a new order and with new noise each epoch."""
+        for epoch in range(len(self.history), self.settings.epochs):
+            generator = torch.Generator().manual_seed(_mix(self.settings.seed, 0, epoch))
+            stream = self.stream.with_seed(self.stream.seed + int(torch.randint(1, 2**62, (1,), generator=generator)))
+            order = torch.randperm(self.stream.n, generator=generator)
+            for k in range(len(self.measured), self.epoch_steps):
+                yield stream.views_of(order[k * self.batch_size : (k + 1) * self.batch_size])
+
+    def advance(self, views: Batch, min_spread: float) -> tuple[float, float]:
+        """Take one step on ``views`` ``(p, b, ...)``, unless they show a collapse; return their loss and spread."""
+        torch.manual_seed(_mix(self.settings.seed, 1, self.step))
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.settings.lr * _rate(self.step / self.steps)
+        x_a, x_b = (pytree.tree_map(lambda leaf, u=u: leaf[u], views) for u in range(2))
+        loss, Y = self.twins(x_a, x_b)
+        value, spread = loss.item(), _spread(Y.detach())
+        _require_alive(value, spread, self.step, min_spread)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        self.twins.follow(self.step / self.steps)
+        self.measured.append((value, spread))
+        if len(self.measured) == self.epoch_steps:
+            self.history.append(Epoch(*np.mean(self.measured, 0).tolist()))
+            self.measured = []
+        return value, spread
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint, whole or not at all."""
+        moments = {
+            f"optimiser/{index}/{name}": value
+            for index, state in self.optimiser.state_dict()["state"].items()
+            for name, value in state.items()
+        }
+        history = [asdict(epoch) for epoch in self.history]
+        story = {"format": FORMAT, "training": asdict(self.settings), "history": history, "measured": self.measured}
+        write_tensors(path, {**self.twins.state_dict(), **moments}, story)
+
+    def restore(self, path: Path) -> None:
+        """Go back to a checkpoint.
+
+        Args:
+            path: Written by `save` of a training with the same settings.
+
+        Raises:
+            InvalidInputError: If it is no checkpoint, or one of another training.
+        """
+        tensors, story = read_tensors(path)
+        if story.get("format") != FORMAT or "training" not in story:
+            raise InvalidInputError(f"{path} is not a checkpoint of this version's pretrain. Choose another file.")
+        _require_same(asdict(self.settings), story["training"], path)
+        own = self.twins.state_dict()
+        if {k: x.shape for k, x in own.items()} != {k: tensors[k].shape for k in tensors if "optimiser/" not in k}:
+            raise InvalidInputError(f"{path} belongs to an encoder of other layers or sizes. Build the one it was for.")
+        self.twins.load_state_dict({key: tensors[key] for key in own})
+        state: dict[int, dict[str, Tensor]] = {}
+        for key in tensors:
+            if key.startswith("optimiser/"):
+                _, index, name = key.split("/")
+                state.setdefault(int(index), {})[name] = tensors[key]
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        self.history = [Epoch(**epoch) for epoch in story["history"]]
+        self.measured = [(loss, spread) for loss, spread in story["measured"]]
+
+
+def _mix(*numbers: int) -> int:
+    """Return a seed that is as good as independent for each tuple of numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _rate(progress: float) -> float:
+    """Return the learning rate as a part of its peak: a linear rise from a tenth, then half a cosine to zero."""
+    if progress < WARM_UP:
+        return 0.1 + 0.9 * progress / WARM_UP
+    return (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP))) / 2
+
+
+def _spread(Y: Tensor) -> float:
+    """Return the standard deviation over the batch, averaged over coordinates, as a part of the root mean square."""
+    size = float(Y.square().mean().sqrt())
+    return float(Y.std(0).mean()) / size if size > 0 else 0.0
+
+
+def _require_alive(value: float, spread: float, step: int, min_spread: float) -> None:
+    if not math.isfinite(value):
+        raise CollapsedEncoderError(f"the loss became {value} at step {step}. Lower lr, or check the views' scale.")
+    if spread < min_spread:
+        raise CollapsedEncoderError(
+            f"the embeddings collapsed to a point at step {step}: their deviation over a batch is {spread:.1e} of "
+            f"their size, at least {min_spread:.1e} is required. Lower lr, use larger batches, or another loss."
+        )
+
+
+def _require_same(now: dict[str, Any], then: dict[str, Any], path: Path) -> None:
+    changed = [f"{key}={now.get(key)!r} (was {then.get(key)!r})" for key in now if now.get(key) != then.get(key)]
+    if changed:
+        raise InvalidInputError(
+            f"{path} belongs to another training: {', '.join(changed)}. "
+            f"Pass the settings it was started with, or another file."
+        )
