@@ -1,0 +1,45 @@
+"""The demo: both audits on one page, planted truths found, small, and the same bytes every time."""
+
+import hashlib
+
+import pytest
+import torch
+
+from krepes import demo
+from krepes.report import render
+
+
+@pytest.fixture(scope="module")
+def applicants():
+    return demo.applicants_report(n=400, epochs=4, m=60, progress=False)
+
+
+def test_applicants_find_the_planted_group_and_its_proxy(applicants):
+    leading = applicants.section("features").finding.split(";")[0]
+    assert "group" in leading and "district" in leading
+    assert not any(column in leading for column in ("age", "income", "hours", "savings", "education", "housing"))
+
+
+def test_digits_report_shows_pictures_and_judges_the_surrogate():
+    report = demo.digits_report(n=300, epochs=3, m=40, progress=False)
+    assert "decide alike" in report.section("trust").finding
+    assert render(report).count('<img src="data:image/png') > 100
+    # Ten balanced classes: a random landmark shares the class of a tenth of the samples.
+    assert float(report.section("samples").headline.value.split("\u00a0")[0]) > 40
+
+
+def test_demo_puts_both_on_one_page_and_restores_the_threads(applicants, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "digits_report", lambda *, progress: applicants)
+    monkeypatch.setattr(demo, "applicants_report", lambda *, progress: applicants)
+    threads = torch.get_num_threads()
+    path = demo.run_demo(tmp_path / "out", progress=False)
+    assert path == tmp_path / "out" / "report.html"
+    assert path.read_text().count("<article") == 2
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.slow
+def test_demo_is_small_and_repeats_to_the_byte(tmp_path):
+    contents = [demo.run_demo(tmp_path / name, progress=False).read_bytes() for name in ("a", "b")]
+    assert len({hashlib.sha256(content).hexdigest() for content in contents}) == 1
+    assert len(contents[0]) < 5e6
