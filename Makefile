@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 .PHONY: demo test check slow bench reproduce format clean
 
 demo: $(READY)          ## the main job, offline, on embedded data
-	$(BIN)/krepes demo --out report.html
+	$(BIN)/krepes demo --out .
 
 test: $(READY)          ## what CI runs: style, types, the fast tests and the doctests
 	$(MAKE) check

@@ -162,8 +162,8 @@ def report(
     console.print(str(write_report(content, out)))
 
 
-def demo(out: o.Out = "report.html", quiet: o.Quiet = False) -> None:
-    """Train, fit and audit two encoders offline, in a few minutes, and write report.html."""
+def demo(out: o.Out = ".", quiet: o.Quiet = False) -> None:
+    """Train, fit and audit two encoders offline, in a few minutes; report.html goes to the folder --out."""
     from krepes.demo import run_demo
 
     console.print(str(run_demo(Path(out), progress=not quiet)))

@@ -19,7 +19,7 @@ from krepes._checks import require_range
 from krepes.batches import Batch
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.forms import Form
-from krepes.kernels.store import Prepared
+from krepes.kernels.store import Prepared, squares
 from krepes.kernels.tangent import Coverage, Tangent
 
 GIB = 1 << 30
@@ -110,7 +110,8 @@ class EmpiricalNTK(Kernel):
 
     def diagonal(self, X: Batch) -> Tensor:
         """Return ``k(x, x)``, ``(n,)``."""
-        parts = [torch.stack([form.square() for form in forms]).sum(0) for _, forms in self.chunks(X, m=1)]
+        limit = self.memory_budget // 8
+        parts = [torch.stack([squares(form, limit) for form in forms]).sum(0) for _, forms in self.chunks(X, m=1)]
         return torch.cat(parts).to(self.tangent.dtype)
 
     def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:

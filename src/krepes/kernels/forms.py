@@ -15,6 +15,7 @@ rule of their own: their output gradients stand side by side in ``d``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -85,6 +86,22 @@ def concatenate(forms: list[F]) -> F:
     """Return one form over all samples."""
     joined = {name: torch.cat([getattr(form, name) for form in forms]) for name in forms[0].fields}
     return replace(forms[0], **joined)  # type: ignore[type-var]
+
+
+def written_out(form: Form, limit: int) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the written-out gradients of a few samples at a time.
+
+    Args:
+        form: The gradients.
+        limit: Bytes that may be taken at a time; one sample is always yielded.
+
+    Yields:
+        The samples, and their gradients ``(b, P)``.
+    """
+    step = max(1, limit // (form.transient() * getattr(form, form.fields[-1]).element_size()))
+    for start in range(0, form.n, step):
+        rows = slice(start, start + step)
+        yield rows, take(form, rows).explicit()
 
 
 def inner(G: Tensor, G_other: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from krepes.kernels.forms import Form, Outer, inner, take
+from krepes.kernels.forms import Form, Outer, inner, take, written_out
 
 WORTH_DROPPING = 0.9
 """Columns are dropped when no more than this share of them is kept: a gather costs a copy of the row side."""
@@ -62,16 +62,14 @@ class Side:
         K = None
         if self.form is not None:
             K = _select(_cast(form, dtype), self.columns).gram(self.form)
-        return Contraction(K, form.square() if square else None, form.dot(v) if v is not None else None)
+        return Contraction(K, squares(form, limit) if square else None, form.dot(v) if v is not None else None)
 
     def _explicit(
         self, form: Form, G: Tensor, square: bool, v: Tensor | None, limit: int, dtype: torch.dtype | None
     ) -> Contraction:
         """Write the rows' gradients out once, a few rows at a time, for all three results."""
-        step = max(1, limit // (form.transient() * G.element_size()))
         parts = []
-        for start in range(0, form.n, step):
-            rows = take(form, slice(start, start + step)).explicit()
+        for _, rows in written_out(form, limit):
             parts.append(
                 Contraction(
                     inner(rows, G, dtype=dtype),
@@ -111,7 +109,8 @@ class Prepared:
             self._allocate(forms)
         for form, side in zip(forms, self.sides, strict=True):
             if side.G is not None:
-                side.G[rows] = form.explicit()
+                for part, G in written_out(form, self.budget // 4):
+                    side.G[rows][part] = G
             elif side.form is not None:
                 for name in form.fields:
                     getattr(side.form, name)[rows] = getattr(form, name)
@@ -142,6 +141,12 @@ class Prepared:
         size = int(torch.Size(shape).numel())
         path = str(Path(self.folder.name) / name)
         return torch.from_file(path, shared=True, size=size, dtype=like.dtype).reshape(shape)
+
+
+def squares(form: Form, limit: int) -> Tensor:
+    """Return ``|G_i|²``, ``(n,)``, a few samples at a time, so that ``limit`` bytes hold what is written out."""
+    step = max(1, limit // (8 * form.transient()))  # float64
+    return torch.cat([take(form, slice(i, i + step)).square() for i in range(0, form.n, step)])
 
 
 def _bytes(form: Form, route: str) -> int:

@@ -160,30 +160,32 @@ class Tangent:
         c = torch.rand(PROBE, generator=draw, dtype=torch.float64).to(self.device, self.dtype) + 0.5
         _, calls, loose = capture(self.encoder, X, self._names(), self.cotangents[:1], self.output)
         expected = self._autograd(X, c)
+        self.groups = self._settle(calls, loose, c, expected)
+        self.signature = [(call.weight, call.bias) for call in calls]
+        served = {name for group in self.groups for name in (group.weight, group.bias)}
+        reached = {name for name, gradient in expected.items() if gradient is not None}
+        free = [name for name in self.tracked if name in reached - served]
+        self.per_sample = PerSample(self.encoder, free, self.output) if free else None
+        captured = sum(call.site.x.numel() + 2 * call.shape.numel() for call in calls) / PROBE
+        written = 2 * sum(self.tracked[name].numel() for name in free)
+        self.bytes_per_sample = (captured + written) * (1 + self.heads) * self.cotangents.element_size()
+
+    def _settle(self, calls: list[Call], loose: set[str], c: Tensor, expected: dict[str, Tensor | None]) -> list[Group]:
+        """Return the groups that agree with autograd, and set each call's layout: the first one that does."""
         options = [call.site.rule.layouts(call.site, PROBE) for call in calls]
         choice = [0] * len(calls)
         while True:
-            for i, call in enumerate(calls):
-                if choice[i] >= len(options[i]):
-                    loose |= {name for name in (call.weight, call.bias) if name}
+            used_up = [call for call, k, option in zip(calls, choice, options, strict=True) if k >= len(option)]
+            loose |= {name for call in used_up for name in (call.weight, call.bias) if name}
             groups = group_parameters(calls, loose)
             self.layouts = [
-                option[min(k, len(option) - 1)] if option else Layout(0, "whole")
-                for option, k in zip(options, choice, strict=True)
+                option[k] if k < len(option) else Layout(0, "whole") for k, option in zip(choice, options, strict=True)
             ]
             wrong = [group for group in groups if not self._agrees(group, calls, c, expected)]
             if not wrong:
-                break
+                return groups
             for i in {i for group in wrong for i in group.calls}:
                 choice[i] += 1
-        served = {name for group in groups for name in (group.weight, group.bias) if name}
-        loose |= {name for name, g in expected.items() if name not in served and g is not None and bool(g.any())}
-        self.groups = groups
-        self.signature = [(call.weight, call.bias) for call in calls]
-        in_order = [name for name in self.tracked if name in loose]
-        self.per_sample = PerSample(self.encoder, in_order, self.output) if in_order else None
-        size = sum(call.site.x.numel() + 2 * call.shape.numel() for call in calls) / PROBE
-        self.bytes_per_sample = 2 * size * self.cotangents.element_size() * (1 + self.heads) / 2
 
     def _autograd(self, X: Batch, c: Tensor) -> dict[str, Tensor | None]:
         """Return the gradient of ``Σ c_i f_1(x_i)`` in each tracked parameter, by plain autograd."""
