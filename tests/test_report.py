@@ -148,6 +148,16 @@ def test_groups_say_what_the_matrix_says(full, people, model):
     assert full.section("groups").headline.value == percent(share)
 
 
+def test_a_group_that_leans_on_another_is_named(people, model):
+    """Samples called 'lost' are of group azure, whose landmarks keep their name: they lean on them."""
+    names = people.frame["group"].tolist()
+    test = ["lost" if name == "azure" else name for name in names[N:]]
+    groups = {"tribe": (names[:N], test)}
+    report = build_report(model, X_test=people.X[N:], groups=groups, shown=1, k=2, counterfactual=False)
+    assert re.search(r"“lost” leans on “azure” \d", report.section("groups").finding)
+    assert report.section("groups").headline.value == "lost → azure"
+
+
 def test_concept_that_exists_is_told_apart(full):
     finding = full.section("concepts").finding
     assert "“azure” can be told apart beyond chance" in finding
@@ -172,12 +182,12 @@ def test_a_section_without_its_input_says_what_to_pass(bare, key):
 def test_every_ranking_stands_beside_its_baselines(full):
     found = [table for section in full.parts[0].sections for table in tables(section.blocks)]
     ranked = [table for table in found if table.columns[0].text == "ranked by"]
-    assert len(ranked) >= 4
-    for table in ranked:
-        methods = [row[0].text for row in table.rows]
-        assert {"influence score (ours)", "latent cosine", "kernel similarity", "random"} <= set(methods)
-    by_column = next(table for table in found if table.caption.startswith("Gap of each column"))
-    assert {"latent cosine", "kernel similarity", "random"} <= {head.text for head in by_column.columns}
+    methods = [{row[0].text for row in table.rows} for table in ranked]
+    across = [table for table in found if table.caption.startswith(("Gap of each column", "Samples anchored"))]
+    methods += [{head.text for head in table.columns} for table in across]
+    assert len(ranked) == 5 and len(across) == 3
+    for names in methods:
+        assert {"influence score (ours)", "latent cosine", "kernel similarity", "random"} <= names
 
 
 def test_rows_of_a_table_are_as_long_as_its_head(full, bare, pictures):

@@ -13,6 +13,7 @@ from krepes.report.content import Cell, Section, Tone
 
 LONGEST = 60
 OURS = {"influence", "directional"}
+NONE = Cell("–", None, "muted")
 METHODS = {
     "influence": "influence score (ours)",
     "directional": "directional part (ours)",
@@ -43,7 +44,7 @@ def text(value: Any, length: int = LONGEST) -> str:
 
 def percent(share: float) -> str:
     """Return a share between 0 and 1 as a percentage that no line break splits, one digit more near the ends."""
-    digits = 1 if 0 < share < 0.1 or 0.99 < share < 1 else 0
+    digits = 1 if 0.0005 < share < 0.0995 or 0.9905 < share < 0.9995 else 0
     return f"{100 * share:.{digits}f}\u00a0%"
 
 
@@ -79,7 +80,7 @@ def estimate(row: Any, *, as_percent: bool = False, tone: Tone = "") -> Cell:
     """Return the ``estimate`` of a result's row with its interval from ``low`` to ``high``; '–' where there is none."""
     value, low, high = float(row["estimate"]), float(row["low"]), float(row["high"])
     if pd.isna(value):
-        return Cell("–", None, "muted")
+        return NONE
     ends = [percent(end) if as_percent else f"{end:+.3f}".replace("-", "−") for end in (value, low, high)]
     return Cell(f"{ends[0]} [{ends[1]}, {ends[2]}]", value, tone)
 

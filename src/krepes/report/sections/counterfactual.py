@@ -79,10 +79,10 @@ def _choice(evidence: Evidence, found: Influence, i: int) -> tuple[Block, ...]:
     spread = values.std() * np.sqrt(evidence.k) / evidence.n
     sentence = (
         f"The sample lies at a cosine of {signed(cosine)} to landmark {text(landmark)}. Without the "
-        f"{count(evidence.k, 'row')} that hold them together it would change by {signed(without)}; "
-        f"{evidence.k} random rows would change it by about ±{number(float(spread), 2)}."
+        f"{count(evidence.k, 'row')} that hold them together it would change by {signed(1000 * without)} thousandths; "
+        f"{evidence.k} random rows would change it by about ±{number(1000 * float(spread), 2)}."
     )
-    blocks: list[Block] = [Paragraph(sentence)]
+    blocks: list[Block] = [Paragraph(sentence), *_pair(evidence, i)]
     for rows, verb in ((together, "hold them together"), (apart, "drive them apart")):
         caption = f"Training rows that {verb}: change of the cosine if removed, in thousandths"
         shown = (
@@ -93,6 +93,20 @@ def _choice(evidence: Evidence, found: Influence, i: int) -> tuple[Block, ...]:
         else:
             blocks.append(_table(evidence, caption, rows, values))
     return tuple(blocks)
+
+
+def _pair(evidence: Evidence, i: int) -> list[Block]:
+    """Return the sample and its first landmark side by side, if they are images."""
+    X, Y = evidence.samples, evidence.landmarks
+    if evidence.inputs != "image" or not isinstance(X, Tensor) or not isinstance(Y, Tensor):
+        return []
+    top, name = evidence.attribution.top(1), sample_name(evidence, i)
+    landmark = text(top.ids[i, 0])
+    cards = (
+        Card("this sample", thumbnail(X[i], f"test sample {name}"), (name,), "ours"),
+        Card(landmark, thumbnail(Y[int(top.indices[i, 0])], f"its first landmark {landmark}"), ("first landmark",)),
+    )
+    return [Gallery("The two whose cosine is asked about", cards)]
 
 
 def _about(evidence: Evidence, row: int, values: np.ndarray) -> tuple[str, str, str, bool]:

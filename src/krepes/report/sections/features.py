@@ -12,7 +12,7 @@ from krepes.figures import alignment_bars
 from krepes.report.content import Cell, Headline, Section, Table
 from krepes.report.evidence import Evidence
 from krepes.report.pictures import drawn
-from krepes.report.wording import METHODS, cell, estimate, heads, listing, missing, signed, text
+from krepes.report.wording import METHODS, NONE, cell, estimate, heads, listing, missing, signed, text
 
 KEY, TITLE = "features", "Features: what the encoder looks at"
 K, COLUMNS_NAMED = 10, 4
@@ -91,4 +91,4 @@ def _table(gaps: dict[str, Alignment], ranked: pd.DataFrame) -> Table:
 
 
 def _gap(row: pd.Series[float]) -> Cell:
-    return Cell("–", None, "muted") if pd.isna(row["estimate"]) else Cell(signed(row["estimate"]), row["estimate"])
+    return NONE if pd.isna(row["estimate"]) else Cell(signed(row["estimate"]), row["estimate"])

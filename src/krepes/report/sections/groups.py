@@ -12,7 +12,7 @@ from krepes.figures import cross_group_heatmap
 from krepes.report.content import Block, Cell, Headline, Section, Table
 from krepes.report.evidence import Evidence
 from krepes.report.pictures import drawn
-from krepes.report.wording import cell, heads, method_cell, missing, percent, text
+from krepes.report.wording import METHODS, NONE, cell, heads, missing, percent, text
 
 KEY, TITLE = "groups", "Groups: who anchors whom"
 
@@ -24,24 +24,21 @@ def groups(evidence: Evidence) -> Section:
     if not evidence.rankings:
         return missing(KEY, TITLE, "which groups anchor one another", "stream=, the training data,")
     blocks: list[Block] = []
-    sentences, lifts = [], {}
+    found = {}
     for name, (train, test) in evidence.groups.items():
-        found = cross_group(evidence.rankings, evidence.of_landmarks(train), test)
-        ours = found["influence"]
-        lifts[name] = _in_group(ours)
-        sentences.append(_sentence(name, ours))
+        matrices = cross_group(evidence.rankings, evidence.of_landmarks(train), test)
+        found[name] = matrices["influence"]
         alt = f"Heat map of {text(name)}: group of the sample against group of its top landmark; numbers below."
-        blocks += [drawn(cross_group_heatmap(ours), alt, f"Grouped by {text(name)}"), *_tables(name, found)]
-    strongest = max(lifts, key=lambda name: lifts[name][0] - lifts[name][1])
-    share, expected = lifts[strongest]
+        picture = drawn(cross_group_heatmap(found[name]), alt, f"Grouped by {text(name)}")
+        blocks += [picture, _own_table(name, matrices), _pairs_table(name, found[name])]
     return Section(
         KEY,
         TITLE,
-        " ".join(sentences),
+        " ".join(_sentence(name, matrix) for name, matrix in found.items()),
         "Anchoring in one's own group shows that the encoder separates the groups; whether that is wanted, and whether "
         "it harms anyone, is not a question the latent space answers.",
         tuple(blocks),
-        Headline(percent(share), f"anchored in their own {text(strongest, 18)}; random {percent(expected)}"),
+        _headline(found),
     )
 
 
@@ -51,41 +48,58 @@ def _in_group(found: CrossGroup) -> tuple[float, float]:
     return float(np.trace(found.counts) / sizes.sum()), float(found.expected @ sizes / sizes.sum())
 
 
+def _lean(found: CrossGroup) -> tuple[int, int] | None:
+    """Return the two different groups of the largest lift that is surely above one, if there is any."""
+    sure = (found.low > found.expected) & ~np.eye(len(found.groups), dtype=bool)
+    lift = np.where(sure, np.nan_to_num(found.lift, nan=-np.inf), -np.inf)
+    g, h = np.unravel_index(int(lift.argmax()), lift.shape)
+    return (int(g), int(h)) if np.isfinite(lift[g, h]) else None
+
+
 def _sentence(name: str, found: CrossGroup) -> str:
     share, expected = _in_group(found)
     start = (
         f"By {text(name)}, {percent(share)} of the samples are anchored to a landmark of their own group "
         f"(random: {percent(expected)})"
     )
-    off = np.where(np.eye(len(found.groups), dtype=bool), -np.inf, np.nan_to_num(found.lift, nan=-np.inf))
-    off = np.where(found.low > found.expected, off, -np.inf)
-    if not np.isfinite(off).any():
+    if (pair := _lean(found)) is None:
         return f"{start}; no group leans on another more than chance would have it."
-    g, h = np.unravel_index(int(off.argmax()), off.shape)
+    g, h = pair
     return (
-        f"{start}; {text(found.groups[g])} leans on {text(found.groups[h])} {off[g, h]:.1f} times as "
-        f"often as chance would have it ({int(found.counts[g, h])} of {int(found.counts[g].sum())})."
+        f"{start}; “{text(found.groups[g])}” leans on “{text(found.groups[h])}” {found.lift[g, h]:.1f} times as often "
+        f"as chance would have it ({int(found.counts[g, h])} of {int(found.counts[g].sum())})."
     )
 
 
-def _tables(name: str, found: dict[str, CrossGroup]) -> list[Block]:
-    """Return the shares of own-group anchoring by method, and all counts and lifts of ours."""
+def _headline(found: Mapping[str, CrossGroup]) -> Headline:
+    """Return who leans on whom in the grouping that the encoder separates best, or else how well it does."""
+    name = max(found, key=lambda name: _in_group(found[name])[0] - _in_group(found[name])[1])
+    share, expected = _in_group(found[name])
+    if (pair := _lean(found[name])) is None:
+        return Headline(percent(share), f"anchored in their own {text(name, 18)}; random {percent(expected)}")
+    g, h = (text(found[name].groups[i], 12) for i in pair)
+    return Headline(f"{g} → {h}", f"one {text(name, 18)} leans on another, ×{found[name].lift[pair]:.1f} of chance")
+
+
+def _own_table(name: str, found: Mapping[str, CrossGroup]) -> Table:
+    """Return the shares of own-group anchoring, one row a group, one column a method."""
     ours = found["influence"]
-    rows = []
-    for method, matrix in found.items():
-        own = [_own(matrix, g) for g in range(len(matrix.groups))]
-        share, _ = _in_group(matrix)
-        rows.append((method_cell(method), Cell(percent(share), share), *own))
-    chance = [Cell(percent(float(p)), float(p), "muted") for p in ours.expected]
-    everyone = Cell(percent(_in_group(ours)[1]), _in_group(ours)[1], "muted")
-    rows.append((Cell("share of the landmarks (chance)", None, "muted"), everyone, *chance))
-    own_caption = f"Samples anchored in their own {text(name)}, by what ranks the landmarks"
-    pairs = tuple(_pair(row) for row in ours.to_frame().to_dict("records"))
+    totals = [*(_in_group(matrix)[0] for matrix in found.values()), _in_group(ours)[1]]
+    rows = [(Cell("all"), cell(int(ours.counts.sum())), *(Cell(percent(share), share) for share in totals))]
+    for g, group in enumerate(ours.groups):
+        shares = [*(float(matrix.shares[g, g]) for matrix in found.values()), float(ours.expected[g])]
+        cells = [NONE if np.isnan(share) else Cell(percent(share), share) for share in shares]
+        rows.append((Cell(text(group)), cell(int(ours.counts[g].sum())), *cells))
+    caption = f"Samples anchored in their own {text(name)}, by what ranks the landmarks; last: share of the landmarks"
+    methods = [METHODS[method] for method in found]
+    return Table(caption, heads(text(name), "samples", *methods, "chance"), tuple(rows))
+
+
+def _pairs_table(name: str, found: CrossGroup) -> Table:
+    """Return counts, shares and lifts of all pairs of groups."""
+    pairs = tuple(_pair(row) for row in found.to_frame().to_dict("records"))
     columns = heads("group of the sample", "group of its top landmark", "samples", "share", "lift", "note")
-    return [
-        Table(own_caption, heads("ranked by", "all", *(text(g) for g in ours.groups)), tuple(rows)),
-        Table(f"All pairs of {text(name)}, by influence score", columns, pairs, folded=True),
-    ]
+    return Table(f"All pairs of {text(name)}, by influence score", columns, pairs, folded=True)
 
 
 def _pair(row: Mapping[Any, Any]) -> tuple[Cell, ...]:
@@ -94,12 +108,7 @@ def _pair(row: Mapping[Any, Any]) -> tuple[Cell, ...]:
     ends = f"{percent(share)} [{percent(row['low'])}, {percent(row['high'])}]"
     return (
         *(cell(row[name]) for name in ("group", "landmark_group", "count")),
-        Cell("–", None, "muted") if np.isnan(share) else Cell(ends, share),
-        Cell("–", None, "muted") if np.isnan(lift) else Cell(f"×{lift:.2f}", lift),
+        NONE if np.isnan(share) else Cell(ends, share),
+        NONE if np.isnan(lift) else Cell(f"×{lift:.2f}", lift),
         Cell(row["note"]),
     )
-
-
-def _own(matrix: CrossGroup, g: int) -> Cell:
-    share = float(matrix.shares[g, g])
-    return Cell("–", None, "muted") if np.isnan(share) else Cell(percent(share), share)

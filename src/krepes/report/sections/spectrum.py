@@ -13,7 +13,7 @@ from krepes.figures.style import BLUE, GREY, new_figure, styled
 from krepes.report.content import Cell, Headline, Section, Table
 from krepes.report.evidence import Evidence
 from krepes.report.pictures import drawn
-from krepes.report.wording import heads, number
+from krepes.report.wording import NONE, heads, number
 from krepes.views.source import evenly_spaced
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _table(evidence: Evidence, X: object, before: float, after: float) -> Table:
         rows.append((Cell(name), *(Cell(number(x), x) for x in (*entropies, rank))))
     if evidence.encoder is not None:
         E = encode(evidence.encoder, X)
-        rows.append((Cell("encoder (baseline)"), Cell("–"), Cell("–"), Cell(number(rankme(E)), rankme(E))))
+        rows.append((Cell("encoder (baseline)"), NONE, NONE, Cell(number(rankme(E)), rankme(E))))
     caption = "Normalised spectral entropy of the coefficients (1: all dimensions alike) and RankMe of the embeddings"
     return Table(caption, heads("model", "H(AᵀA)", "H(AᵀKA)", "RankMe"), tuple(rows))
 
