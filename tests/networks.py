@@ -189,6 +189,18 @@ NETWORKS = {
         ),
         images(4, 4),
     ),
+    "scalar temperature": (
+        lambda: Lambda(
+            lambda self, x: self.fc(x) * self.t.exp(), fc=nn.Linear(6, 3), t=nn.Parameter(torch.tensor(0.3))
+        ),
+        vectors(6),
+    ),
+    "windows folded into the batch": (
+        lambda: Lambda(
+            lambda self, x: self.fc(x.unflatten(1, (2, 3)).flatten(0, 1)).tanh().reshape(len(x), -1), fc=nn.Linear(6, 5)
+        ),
+        vectors(6, 6),
+    ),
     "gru": (
         lambda: Lambda(
             lambda self, x: self.fc(self.gru(x)[0][:, -1]), gru=nn.GRU(4, 5, batch_first=True), fc=nn.Linear(5, 3)

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from krepes.encoders.resmlp import ResMLP
 from krepes.errors import InvalidInputError, NotFittedError, UnsupportedEncoderError
@@ -18,6 +19,7 @@ from oracles.jacobian import call, tangent_features
 FLOAT64, FLOAT32 = 1e-12, 2e-6
 SERVED_BY_FALLBACK = {
     "text": {"positions.weight"},  # looked up once for the whole batch
+    "scalar temperature": {"t"},
     "tied": {"a.weight"},  # also used transposed
     "cross attention": {
         f"attention.{p}" for p in ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
@@ -255,7 +257,15 @@ class Refused:
 
         return Lambda(forward, first=nn.Linear(3, 3), fc=nn.Linear(3, 3))
 
+    def recomputing():
+        return Lambda(
+            lambda self, x: self.fc(checkpoint(self.first, x, use_reentrant=False)),
+            first=nn.Linear(3, 3),
+            fc=nn.Linear(3, 2),
+        )
+
     CASES = {
+        "recomputing": (recomputing, "checkpoint"),
         "no parameters": (lambda: nn.Flatten(), "no parameters"),
         "complex": (lambda: nn.Linear(3, 2, dtype=torch.complex64), "complex"),
         "quantized": (quantized, "quantized module"),

@@ -63,4 +63,5 @@ class PerSample:
 
     def _flat(self, gradients: dict[str, Tensor]) -> Tensor:
         """Return ``(n, r P)`` of tensors ``(n, r, *shape)``."""
-        return torch.cat([gradients[name].flatten(2) for name in self.names], dim=2).flatten(1)
+        parts = [gradients[name].reshape(*gradients[name].shape[:2], -1) for name in self.names]
+        return torch.cat(parts, dim=2).flatten(1)

@@ -201,7 +201,7 @@ class Tangent:
         names = [name for name in (group.weight, group.bias) if name]
         shapes = [self.tracked[name].shape if name else None for name in (group.weight, group.bias)]
         flat = gradient_form(group, calls, self.layouts, PROBE, 1).weighted_sum(c)
-        scale = max(float(g.abs().max()) for g in expected.values() if g is not None)
+        scale = max((float(g.abs().max()) for g in expected.values() if g is not None), default=0.0)
         tolerance = 1e-3 if self.dtype != torch.float64 else 1e-9
         for name, part in zip(names, rule.split(flat, *shapes), strict=True):
             reference = expected[name]
