@@ -50,6 +50,7 @@ KIND_CASES = {
     "no ISO dates": (["1/2/2020", "3/4/2020", "5/6/2020"], "categorical"),
     "pandas categories": (pd.Categorical(["a", "b", "a"]), "categorical"),
     "a value and gaps": (["a", None, "a"], "categorical"),
+    "pandas categories of numbers": (pd.Categorical([3, 1, 3]), "categorical"),
     "one value": (["a", "a", "a"], "constant"),
     "nothing": ([None, None, None], "constant"),
     "all different texts": ([f"person {i}" for i in range(30)], "identifier"),
@@ -83,6 +84,21 @@ def test_dropped_columns_say_why(csv):
 def test_numbers_among_which_one_is_none_are_pointed_out():
     schema = Schema.infer({"x": [*map(str, range(5)), "five", *map(str, range(5))]})
     assert schema.columns[0] == Column("x", "categorical", "91% are numbers, but 'five' is not")
+
+
+def test_numbers_with_a_decimal_comma_are_pointed_out(tmp_path):
+    (tmp_path / "a.csv").write_text("x;y\n1,5;1\n2,5;7\n")
+    assert "decimal comma" in Schema.infer(tmp_path / "a.csv").columns[0].note
+
+
+def test_the_unnamed_column_of_row_numbers_is_dropped_from_small_files_too(tmp_path):
+    pd.DataFrame({"x": [1.5, 2.5, 3.5]}).to_csv(tmp_path / "a.csv")
+    assert Schema.infer(tmp_path / "a.csv").kinds == {"Unnamed: 0": "identifier", "x": "numeric"}
+
+
+def test_complex_numbers_are_refused():
+    with pytest.raises(InvalidInputError, match=r"'1j' in row 0 is not a real number"):
+        Schema.from_dict({"x": "numeric"}).apply({"x": [1j, 2j]})
 
 
 def test_an_override_wins_and_comes_from_toml(csv, tmp_path):
@@ -162,6 +178,7 @@ REFUSED_SCHEMAS = {
     "an override of no column": (lambda: Schema.infer({"a": [1, 5]}, {"b": "numeric"}), r"names columns \['b'\]"),
     "a kind that is none": (lambda: Schema.infer({"a": [1, 5]}, {"a": "numerical"}), "'a': 'numerical'"),
     "only constants": (lambda: Schema.infer({"a": [1, 1], "b": ["x", "x"]}), "none of the 2 columns can be used"),
+    "columns of two lengths": (lambda: Schema.infer({"a": [1], "b": [1, 2]}), "make no table"),
     "lists in cells": (lambda: Schema.infer({"a": [[1], [2]]}), "column 'a' holds a list in a cell"),
 }
 
@@ -185,6 +202,7 @@ REFUSED_FILES = {
     "no row": ("a,b\n", "header of 2 columns but no row"),
     "a name twice": ("a,b,a\n1,2,3\n", r"more than once: \['a'\]"),
     "too many fields": ("a,b\n1,2\n1,2,3\n", "separated by ',' after its header of 2 columns"),
+    "an open quote": ('"a\nb,c\n1,2\n', "no readable header"),
     "blank lines": ("\n\n", "no readable header"),
 }
 

@@ -48,7 +48,7 @@ def read_table(source: Any, *, delimiter: str | None = None, missing: tuple[str,
     elif isinstance(source, (np.ndarray, Tensor)):
         frame = _of_array(source)
     elif isinstance(source, dict):
-        frame = pd.DataFrame(source)
+        frame = _of_columns(source)
     else:
         raise InvalidInputError(
             f"a {type(source).__name__} is no table. Pass the path of a CSV or Parquet file, a pandas or polars "
@@ -72,6 +72,13 @@ def _of_array(array: np.ndarray | Tensor) -> pd.DataFrame:
             f"an array becomes a table if it is (n, d), got shape {values.shape}. Flatten it first."
         )
     return pd.DataFrame(values, columns=pd.Index([f"x{j}" for j in range(values.shape[1])]))
+
+
+def _of_columns(columns: dict[str, Any]) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(columns)
+    except ValueError as error:
+        raise InvalidInputError(f"the columns {list(columns)} make no table: {error}.") from error
 
 
 def _to_pandas(source: Any) -> pd.DataFrame:
@@ -117,7 +124,7 @@ def _read_csv(path: Path, delimiter: str | None, missing: tuple[str, ...]) -> pd
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError) as error:
         raise InvalidInputError(
             f"{path} cannot be read as UTF-8 text in columns separated by {delimiter!r} after its header of "
-            f"{len(header)} columns: {str(error).strip()}. Repair those lines, save as UTF-8, or pass delimiter=."
+            f"{len(header)} columns: {str(error).strip(' .')}. Repair those lines, save as UTF-8, or pass delimiter=."
         ) from error
     if frame.empty:
         raise InvalidInputError(f"{path} has a header of {len(header)} columns but no row below it.")
@@ -141,7 +148,7 @@ def _first_line(path: Path, delimiter: str) -> list[str]:
     try:
         # The parser, not a split of our own: fields may be quoted and the file compressed.
         line = pd.read_csv(path, sep=delimiter, header=None, nrows=1, dtype=str, skipinitialspace=True, na_filter=False)
-    except (pd.errors.EmptyDataError, UnicodeDecodeError, OSError) as error:
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
         raise InvalidInputError(f"{path} has no readable header line: {error}. Save it as CSV in UTF-8.") from error
     return [str(field) for field in line.iloc[0]]
 

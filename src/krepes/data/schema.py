@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 import pandas as pd
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
@@ -213,12 +212,16 @@ def _kind(column: pd.Series[Any]) -> tuple[Kind, str]:
         return "constant", "dropped: every value is missing"
     if distinct == 1 and len(known) == len(column):
         return "constant", f"dropped: every value is {_shown(known.iloc[0])}"
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return _kind_of_texts(values.categories(known), distinct)
+    if _counts_rows(column):
+        return "identifier", f"dropped: counts the rows from {column.iloc[0]}"
     if _parses(values.flags, known):
         return "boolean", ""
     if _parses(values.days, known):
         return "date", ""
     if is_numeric_dtype(column) or _parses(values.numbers, known):
-        return _kind_of_numbers(column)
+        return "numeric", ""
     return _kind_of_texts(known, distinct)
 
 
@@ -232,19 +235,28 @@ def _distinct(known: pd.Series[Any]) -> int:
         ) from error
 
 
-def _kind_of_numbers(column: pd.Series[Any]) -> tuple[Kind, str]:
-    if is_integer_dtype(column) and len(column) > FEW and bool((np.diff(column.to_numpy()) == 1).all()):
-        return "identifier", f"dropped: counts the rows from {column.iloc[0]}"
-    return "numeric", ""
+def _nearly_numbers(known: pd.Series[Any]) -> str:
+    """Return a note if most texts are numbers, or would be with a decimal point; else nothing."""
+    texts = known.astype("str")
+    numeric = pd.to_numeric(texts, errors="coerce").notna()
+    if 0.5 < numeric.mean() < 1.0:
+        return f"{numeric.mean():.0%} are numbers, but {_shown(texts[~numeric].iloc[0])} is not"
+    if _parses(values.numbers, texts.str.replace(",", ".", n=1, regex=False)) and not numeric.all():
+        return "numbers with a decimal comma? Write them with a point"
+    return ""
+
+
+def _counts_rows(column: pd.Series[Any]) -> bool:
+    """Tell row numbers, which an unnamed column of a CSV file holds also when there are few."""
+    likely = len(column) > FEW or str(column.name).startswith("Unnamed: ")
+    return likely and is_integer_dtype(column) and bool(column.diff().iloc[1:].eq(1).all())
 
 
 def _kind_of_texts(known: pd.Series[Any], distinct: int) -> tuple[Kind, str]:
     if distinct > MAX_CATEGORIES or distinct > max(FEW, len(known) / 2):
-        return "identifier", f"dropped: {distinct} distinct texts in {len(known)} values; 'categorical' keeps them"
-    numeric = pd.to_numeric(known, errors="coerce").notna()
-    if numeric.mean() > 0.5:
-        return "categorical", f"{numeric.mean():.0%} are numbers, but {_shown(known[~numeric].iloc[0])} is not"
-    return "categorical", ""
+        why = f"dropped: {distinct} distinct texts in {len(known)} values; 'categorical' keeps them"
+        return "identifier", "; ".join(filter(None, [why, _nearly_numbers(known)]))
+    return "categorical", _nearly_numbers(known)
 
 
 def _parses(parse: Callable[[pd.Series[Any]], pd.Series[Any]], known: pd.Series[Any]) -> bool:

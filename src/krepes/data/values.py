@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
+from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
 from krepes.errors import InvalidInputError
 
@@ -32,6 +32,8 @@ def numbers(column: pd.Series[Any]) -> pd.Series[float]:
         >>> numbers(pd.Series(["1.5", "n/a", None])).tolist()
         [1.5, nan, nan]
     """
+    if is_complex_dtype(column):
+        _refuse(column, column.notna(), "a real number")
     if not is_numeric_dtype(column):
         column = column.mask(column.astype("str").str.strip().str.lower().isin(NO_NUMBER))
     parsed = pd.to_numeric(column, errors="coerce").astype("float64")
