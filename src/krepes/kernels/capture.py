@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
-from torch.utils.checkpoint import CheckpointError
 
 from krepes.errors import UnsupportedEncoderError
 from krepes.kernels.attention import attention
@@ -160,19 +159,8 @@ def capture(
                 f"Build the encoder with inplace=False there, or write x = x + y instead of x += y."
             )
     if Z.requires_grad:
-        _go_back(watch, Z, cotangents)
-    return Z.detach(), watch.calls, watch.loose
-
-
-def _go_back(watch: Watch, Z: Tensor, cotangents: Tensor) -> None:
-    """Go back from the embeddings once a head; the hooks of the watch collect the gradients."""
-    try:
         for r, w in enumerate(cotangents):
             watch.head = r
             last = r == len(cotangents) - 1
-            torch.autograd.grad(Z, [watch.anchor], w.expand_as(Z), retain_graph=not last, allow_unused=True)
-    except CheckpointError as error:
-        raise UnsupportedEncoderError(
-            "the encoder recomputes layers in its backward pass (torch.utils.checkpoint), where they cannot be watched. "
-            "Switch gradient checkpointing off: one forward and backward in eval mode needs little memory."
-        ) from error
+            torch.autograd.grad(Z, [anchor], w.expand_as(Z), retain_graph=not last, allow_unused=True)
+    return Z.detach(), watch.calls, watch.loose

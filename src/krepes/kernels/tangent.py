@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 
 from krepes import batches
 from krepes._autodiff import with_parameters
@@ -143,12 +144,25 @@ class Tangent:
         return {id(parameter): name for name, parameter in self.tracked.items()}
 
     def probe(self, X: Batch) -> None:
-        """Choose the rules on the first three samples of ``X``; nothing happens if that was done before."""
+        """Choose the rules on the first three samples of ``X``; nothing happens if that was done before.
+
+        Args:
+            X: Samples.
+
+        Raises:
+            UnsupportedEncoderError: If the encoder has no well-defined tangent kernel, or it cannot be watched.
+        """
         if self.groups is None:
             batches.require_usable(batches.take(X, slice(0, PROBE)), "the input of the encoder")
             first = self.cast(_three(X))
-            with evaluation(self.encoder):
-                self._choose_rules(first)
+            try:
+                with evaluation(self.encoder):
+                    self._choose_rules(first)
+            except CheckpointError as error:
+                raise UnsupportedEncoderError(
+                    "the encoder recomputes layers in its backward pass (torch.utils.checkpoint), where they cannot be "
+                    "watched. Switch gradient checkpointing off: one batch at a time needs little memory."
+                ) from error
 
     def _choose_rules(self, X: Batch) -> None:
         """Choose the groups and each call's layout on three samples, against autograd."""
