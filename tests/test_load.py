@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from krepes.encoders import MLP, ResMLP, UnsafeCheckpointError, build_encoder, load_encoder, resnet18, save_weights
+from krepes.encoders.tensorfile import write_tensors
 from krepes.errors import InvalidInputError
 
 SIZE = dict(width=4, in_channels=1)
@@ -245,6 +246,14 @@ def test_a_checkpoint_with_python_objects_is_refused(content, tmp_path):
         load_encoder("resnet18", tmp_path / "c.ckpt", **SIZE)
 
 
+def test_a_file_cannot_name_a_factory_of_its_own(user_module, tmp_path):
+    path = tmp_path / "w.safetensors"
+    write_tensors(path, {"body.weight": torch.zeros(3, 2)}, {"encoder": {"name": f"{user_module}:Net", "width": 3}})
+    with pytest.raises(InvalidInputError, match="does not name an encoder of this package .'users_own_nets:Net'"):
+        load_encoder(weights=path)
+    assert user_module not in sys.modules
+
+
 DAMAGED = {
     "absent": (None, "there is no file"),
     "text": (b"not a checkpoint at all", "is no pickle of tensors"),
@@ -311,7 +320,7 @@ def test_tied_and_foreign_modules_are_saved_and_need_their_factory(tmp_path):
 
     encoder = tied()
     save_weights(encoder, tmp_path / "w.safetensors")
-    with pytest.raises(InvalidInputError, match="does not say which encoder it belongs to"):
+    with pytest.raises(InvalidInputError, match="does not name an encoder of this package"):
         load_encoder(weights=tmp_path / "w.safetensors")
     assert_holds(load_encoder(tied, tmp_path / "w.safetensors").encoder, encoder.state_dict())
 

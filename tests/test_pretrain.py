@@ -171,6 +171,22 @@ def test_every_epoch_draws_new_views(digits):
     assert len(seen) == 3 and len(set(seen)) == 3
 
 
+def test_learning_rate_warms_up_over_a_tenth_and_falls_along_a_cosine(digits, monkeypatch):
+    rates = []
+    advance = Training.advance
+
+    def watched(self, *arguments):
+        measured = advance(self, *arguments)
+        rates.append(self.optimiser.param_groups[0]["lr"])
+        return measured
+
+    monkeypatch.setattr(Training, "advance", watched)
+    stream = ViewStream(digits[0][:40], RandomResizedCrop(), batch_size=10)
+    pretrain(small(), stream, epochs=5, lr=0.02, progress=False)
+    down = [0.01 * (1 + math.cos(math.pi * k / 18)) for k in range(18)]
+    assert rates == pytest.approx([0.002, 0.011, *down], rel=1e-12)
+
+
 def test_history_holds_the_mean_loss_of_each_epoch(digits):
     seen = []
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from krepes._checks import require_finite
-from krepes.encoders.factory import Factory, build_encoder
+from krepes.encoders.factory import BUILT_IN, Factory, build_encoder
 from krepes.encoders.layouts import Layout, Place, find_places
 from krepes.encoders.resnet import ResNet
 from krepes.encoders.weights import read_weights
@@ -108,13 +108,21 @@ def load_encoder(
         return LoadedEncoder(build_encoder(factory, **arguments).eval(), None)
     tensors, story = read_weights(weights)
     if factory is None:
-        config = story.get("encoder")
-        if config is None:
-            raise InvalidInputError(f"{weights} does not say which encoder it belongs to. Pass its factory.")
-        factory, arguments = config["name"], {k: v for k, v in config.items() if k != "name"} | arguments
+        factory, recorded = _recorded(story, weights)
+        arguments = recorded | arguments
     encoder = build_encoder(factory, **arguments)
     report = _fill(encoder, tensors, Path(weights), strict, prefix)
     return LoadedEncoder(encoder.eval(), report)
+
+
+def _recorded(story: dict[str, Any], path: str | Path) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments of the encoder that a file was saved from."""
+    config = dict(story.get("encoder") or {})
+    name = config.pop("name", None)
+    # A file may name an encoder of this package and nothing else: "module:factory" of a stranger would be imported.
+    if name not in BUILT_IN:
+        raise InvalidInputError(f"{path} does not name an encoder of this package ({name!r}). Pass its factory.")
+    return name, config
 
 
 def _fill(encoder: nn.Module, tensors: dict[str, Tensor], path: Path, strict: bool, prefix: str) -> LoadReport:

@@ -49,8 +49,8 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     try:
         with safe_open(path, framework="pt") as handle:
-            metadata = handle.metadata() or {}
-            return {name: handle.get_tensor(name) for name in handle.keys()}, json.loads(metadata.get(STORY, "{}"))
+            story = json.loads((handle.metadata() or {}).get(STORY, "{}"))
+            return {name: handle.get_tensor(name) for name in handle.keys()}, story if isinstance(story, dict) else {}
     except FileNotFoundError as error:
         raise InvalidInputError(f"there is no file {path}. Check the path.") from error
     except (SafetensorError, OSError, ValueError) as error:
