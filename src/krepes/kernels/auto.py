@@ -56,8 +56,8 @@ def tangent_kernel(
     take_exact = cost_exact <= cost_sketch and fits
     reason = (
         f"{'exact' if take_exact else f'sketch with q={q}'}: beyond the shared forward and backward pass a row against "
-        f"{m} landmark points costs about {cost_exact / 1e6:.0f} million multiply-adds exactly and "
-        f"{cost_sketch / 1e6:.0f} million by a sketch; exact landmarks take {size / (1 << 20):.0f} MiB"
+        f"{m} landmark points costs about {cost_exact / 1e6:.2g} million multiply-adds exactly and "
+        f"{cost_sketch / 1e6:.2g} million by a sketch; exact landmarks take {size / (1 << 20):.2g} MiB"
         f"{'' if fits else ', more than half the memory budget'}"
     )
     logger.info("kernel='auto' took %s", reason)
