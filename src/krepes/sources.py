@@ -149,14 +149,14 @@ def _folder(path: Path, settings: Settings) -> Source:
 
 
 def _named(settings: Settings, encoding: TabularEncoder | None) -> Source:
-    from krepes.data import DATASETS, NamedTable
+    from krepes.data import DATASETS, NamedImages, NamedTable
 
     if settings.data not in DATASETS:
         raise InvalidInputError(
             f"{settings.data!r} is no file, no folder and no data set. Data sets are digits, applicants, "
             f"{', '.join(sorted(DATASETS))}."
         )
-    found = DATASETS[settings.data](settings.data_dir)
+    found: NamedTable | NamedImages = DATASETS[settings.data](settings.data_dir)
     if isinstance(found, NamedTable):
         return replace(_table(found.frame, settings, encoding), ids=found.ids, labels=found.labels)
     attributes = found.attributes if len(found.attributes.columns) else None

@@ -3,6 +3,8 @@
 A public data set is a module with one function: ``krepes.data.adult.load(data_dir, split)``.
 """
 
+from collections.abc import Callable
+
 from krepes.data import adult, bank, cifar10, covertype, fairface, higgs, mnist
 from krepes.data.frames import read_table
 from krepes.data.images import ImageFolder, image_folder
@@ -11,7 +13,7 @@ from krepes.data.schema import Column, Schema
 from krepes.data.synthetic import Population, applicants
 from krepes.data.tabular import TabularEncoder
 
-DATASETS = {
+DATASETS: dict[str, Callable[..., NamedTable | NamedImages]] = {
     "adult": adult.load,
     "bank": bank.load,
     "cifar10": cifar10.load,
