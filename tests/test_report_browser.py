@@ -97,7 +97,7 @@ def test_tables_sort_by_number_and_back(probe):
         """
         const table = document.querySelector("#p1-landmarks table");
         const values = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value));
-        const age = [...table.querySelectorAll("thead button")].find((b) => b.textContent === "age");
+        const age = table.querySelector("thead button[aria-label='Sort by age']");
         age.click(); const down = values(); age.click(); return [down, values()];
         """
     )

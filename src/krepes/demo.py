@@ -97,7 +97,7 @@ def applicants_report(*, n: int = 2000, epochs: int = 20, m: int = 200, progress
         model,
         X_test=test,
         tables=tables,
-        groups={name: (tables[0][name].tolist(), tables[1][name].tolist()) for name in ("group", "housing")},
+        groups={name: (tables[0][name].tolist(), tables[1][name].tolist()) for name in ("group", "district")},
         concepts=[_concept(model, train, east, "district east"), _concept(model, train, housing, "home owner")],
         inputs="table",
         title="Applicants with a planted proxy",

@@ -15,8 +15,8 @@ LONGEST = 60
 OURS = {"influence", "directional"}
 NONE = Cell("–", None, "muted")
 METHODS = {
-    "influence": "influence score (ours)",
-    "directional": "directional part (ours)",
+    "influence": "influence (ours)",
+    "directional": "directional (ours)",
     "latent cosine": "latent cosine",
     "kernel": "kernel similarity",
     "input distance": "input distance",

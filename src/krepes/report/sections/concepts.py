@@ -55,7 +55,7 @@ def _table(evidence: Evidence) -> Table:
             Cell(number(concept.stability, 2), concept.stability),
             cell(concept.sizes[0]),
         ))
-    columns = ("concept", "held-out accuracy", "random concepts", "p, t-test", "p, rank", "stability", "samples")
+    columns = ("concept", "held-out accuracy", "random concepts", "p (t\u2011test)", "p (rank)", "stability", "samples")
     caption = "Balanced accuracy against random concepts; stability is the mean cosine between draws of negatives"
     return Table(caption, heads(*columns), tuple(rows))
 
@@ -66,7 +66,7 @@ def _pulls(evidence: Evidence) -> Table:
     for concept in evidence.concepts:
         pulls = aggregate_significance(evidence.attribution, concept, k=evidence.k)
         rows.append((cell(concept.name), *_pull_cells(concept, pulls, evidence)))
-    columns = heads("concept", "mean pull Ψ", "random concepts, typical", "p, rank", "pulled most")
+    columns = heads("concept", "mean pull Ψ", "random concepts, typical", "p (rank)", "pulled most")
     caption = f"How far the {evidence.k} strongest landmarks pull the samples shown along each concept"
     return Table(caption, columns, tuple(rows))
 

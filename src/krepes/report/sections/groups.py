@@ -59,11 +59,11 @@ def _lean(found: CrossGroup) -> tuple[int, int] | None:
 def _sentence(name: str, found: CrossGroup) -> str:
     share, expected = _in_group(found)
     start = (
-        f"By {text(name)}, {percent(share)} of the samples are anchored to a landmark of their own group "
+        f"By {text(name)}, {percent(share)} of the samples are anchored to a landmark of the same {text(name)} "
         f"(random: {percent(expected)})"
     )
     if (pair := _lean(found)) is None:
-        return f"{start}; no group leans on another more than chance would have it."
+        return f"{start}; none leans on another more than chance would have it."
     g, h = pair
     return (
         f"{start}; “{text(found.groups[g])}” leans on “{text(found.groups[h])}” {found.lift[g, h]:.1f} times as often "

@@ -46,7 +46,7 @@
     heads.forEach((head, column) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.append(...head.childNodes);
+      button.setAttribute("aria-label", "Sort by " + head.textContent.trim());
       head.append(button);
       button.addEventListener("click", () => {
         const down = head.getAttribute("aria-sort") !== "descending";
