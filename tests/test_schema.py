@@ -55,6 +55,7 @@ KIND_CASES = {
     "nothing": ([None, None, None], "constant"),
     "all different texts": ([f"person {i}" for i in range(30)], "identifier"),
     "row numbers": (list(range(5, 35)), "identifier"),
+    "Int64 with missing values": (pd.array([1, None] * 20, dtype="Int64"), "boolean"),
     "numbers in order with gaps": (list(range(0, 60, 2)), "numeric"),
     "many codes": ([f"zip {i % 101}" for i in range(1000)], "identifier"),
     "a hundred codes": ([f"zip {i % 100}" for i in range(1000)], "categorical"),
@@ -83,7 +84,7 @@ def test_dropped_columns_say_why(csv):
 
 def test_numbers_among_which_one_is_none_are_pointed_out():
     schema = Schema.infer({"x": [*map(str, range(5)), "five", *map(str, range(5))]})
-    assert schema.columns[0] == Column("x", "categorical", "91% are numbers, but 'five' is not")
+    assert schema.columns[0] == Column("x", "categorical", "5 of 6 distinct values are numbers, but 'five' is not")
 
 
 def test_numbers_with_a_decimal_comma_are_pointed_out(tmp_path):

@@ -16,7 +16,7 @@ from krepes.errors import InvalidInputError
 
 COLUMNS = (
     "lepton_pT", "lepton_eta", "lepton_phi", "missing_energy_magnitude", "missing_energy_phi",
-    *(f"jet_{i}_{what}" for i in range(1, 5) for what in ("pt", "eta", "phi", "b-tag")),
+    *(f"jet_{i}_{what}" for i in range(1, 5) for what in ("pt", "eta", "phi", "btag")),
     "m_jj", "m_jjj", "m_lv", "m_jlv", "m_bb", "m_wbb", "m_wwbb",
 )  # fmt: skip
 CLASSES = ("background", "signal")

@@ -186,7 +186,7 @@ class Schema:
 
         Returns:
             The used columns: numeric, boolean and date (days since 1970) as float64 with NaN where a value is missing,
-            categorical as texts with ``(missing)``.
+            categorical as categories of text, ``(missing)`` among them.
 
         Raises:
             InvalidInputError: If a used column is absent, or a value is not of its column's kind.
@@ -206,41 +206,43 @@ class Schema:
 
 def _kind(column: pd.Series[Any]) -> tuple[Kind, str]:
     """Return kind and note of a column."""
-    known = column.dropna()
-    distinct = _distinct(known)
-    if distinct == 0:
+    levels = _levels(column)
+    if levels.empty:
         return "constant", "dropped: every value is missing"
-    if distinct == 1 and len(known) == len(column):
-        return "constant", f"dropped: every value is {_shown(known.iloc[0])}"
+    if len(levels) == 1 and column.notna().all():
+        return "constant", f"dropped: every value is {_shown(levels.iloc[0])}"
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return _kind_of_texts(values.categories(known), distinct)
+        return _kind_of_texts(levels, column.count())
     if _counts_rows(column):
         return "identifier", f"dropped: counts the rows from {column.iloc[0]}"
-    if _parses(values.flags, known):
+    if _parses(values.flags, levels):
         return "boolean", ""
-    if _parses(values.days, known):
+    if _parses(values.days, levels):
         return "date", ""
-    if is_numeric_dtype(column) or _parses(values.numbers, known):
+    if is_numeric_dtype(column) or _parses(values.numbers, levels):
         return "numeric", ""
-    return _kind_of_texts(known, distinct)
+    return _kind_of_texts(levels, column.count())
 
 
-def _distinct(known: pd.Series[Any]) -> int:
+def _levels(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the distinct values: they tell the kind, and of a million rows there are often few."""
     try:
-        return known.nunique()
+        return pd.Series(column.dropna().unique(), name=column.name)
     except TypeError as error:
         raise InvalidInputError(
-            f"column {known.name!r} holds a {type(known.iloc[0]).__name__} in a cell ({error}). A cell must hold one "
-            f"number, text, flag or date: spread such columns over several first."
+            f"column {column.name!r} holds a {type(column.dropna().iloc[0]).__name__} in a cell ({error}). A cell must "
+            f"hold one number, text, flag or date: spread such columns over several first."
         ) from error
 
 
-def _nearly_numbers(known: pd.Series[Any]) -> str:
+def _nearly_numbers(levels: pd.Series[Any]) -> str:
     """Return a note if most texts are numbers, or would be with a decimal point; else nothing."""
-    texts = known.astype("str")
+    texts = levels.astype("str")
     numeric = pd.to_numeric(texts, errors="coerce").notna()
     if 0.5 < numeric.mean() < 1.0:
-        return f"{numeric.mean():.0%} are numbers, but {_shown(texts[~numeric].iloc[0])} is not"
+        return (
+            f"{numeric.sum()} of {len(texts)} distinct values are numbers, but {_shown(texts[~numeric].iloc[0])} is not"
+        )
     if _parses(values.numbers, texts.str.replace(",", ".", n=1, regex=False)) and not numeric.all():
         return "numbers with a decimal comma? Write them with a point"
     return ""
@@ -249,20 +251,21 @@ def _nearly_numbers(known: pd.Series[Any]) -> str:
 def _counts_rows(column: pd.Series[Any]) -> bool:
     """Tell row numbers, which an unnamed column of a CSV file holds also when there are few."""
     likely = len(column) > FEW or str(column.name).startswith("Unnamed: ")
-    return likely and is_integer_dtype(column) and bool(column.diff().iloc[1:].eq(1).all())
+    whole = is_integer_dtype(column) and bool(column.notna().all())  # pandas' Int64 may have gaps
+    return likely and whole and bool(column.diff().iloc[1:].eq(1).all())
 
 
-def _kind_of_texts(known: pd.Series[Any], distinct: int) -> tuple[Kind, str]:
-    if distinct > MAX_CATEGORIES or distinct > max(FEW, len(known) / 2):
-        why = f"dropped: {distinct} distinct texts in {len(known)} values; 'categorical' keeps them"
-        return "identifier", "; ".join(filter(None, [why, _nearly_numbers(known)]))
-    return "categorical", _nearly_numbers(known)
+def _kind_of_texts(levels: pd.Series[Any], count: int) -> tuple[Kind, str]:
+    if len(levels) > MAX_CATEGORIES or len(levels) > max(FEW, count / 2):
+        why = f"dropped: {len(levels)} distinct texts in {count} values; 'categorical' keeps them"
+        return "identifier", "; ".join(filter(None, [why, _nearly_numbers(levels)]))
+    return "categorical", _nearly_numbers(levels)
 
 
-def _parses(parse: Callable[[pd.Series[Any]], pd.Series[Any]], known: pd.Series[Any]) -> bool:
+def _parses(parse: Callable[[pd.Series[Any]], pd.Series[Any]], levels: pd.Series[Any]) -> bool:
     try:
-        parse(known.iloc[:FEW])  # a few values decide most columns: a million texts are not parsed in vain
-        parse(known)
+        parse(levels.iloc[:FEW])  # a few decide most columns: a million texts are not parsed in vain
+        parse(levels)
     except InvalidInputError:
         return False
     return True

@@ -96,7 +96,7 @@ class CategoryColumn:
     categories: tuple[str, ...]
 
     @classmethod
-    def fit(cls, values: pd.Series[str], unknown: Unknown) -> CategoryColumn:
+    def fit(cls, values: pd.Series[Any], unknown: Unknown) -> CategoryColumn:
         """Read the categories of training ``values``, ``(n,)``."""
         known = sorted(set(values.unique()) - ({UNKNOWN} if unknown == "bucket" else set()))
         return cls(str(values.name), (*known, UNKNOWN) if unknown == "bucket" else tuple(known))
@@ -106,9 +106,9 @@ class CategoryColumn:
         """Names of the encoded columns."""
         return [f"{self.name}={category}" for category in self.categories]
 
-    def encode(self, values: pd.Series[str], out: np.ndarray[Any, Any], unknown: Unknown) -> None:
+    def encode(self, values: pd.Series[Any], out: np.ndarray[Any, Any], unknown: Unknown) -> None:
         """Write ``values`` ``(n,)`` into ``out``, ``(n, c)``, for ``c`` categories."""
-        codes = pd.Index(self.categories).get_indexer(pd.Index(values))
+        codes = pd.Index(self.categories).get_indexer(values.cat.categories)[values.cat.codes]
         if unknown == "error" and (codes < 0).any():
             row = int((codes < 0).argmax())
             raise InvalidInputError(

@@ -84,22 +84,24 @@ def days(column: pd.Series[Any]) -> pd.Series[float]:
     return (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
 
 
-def categories(column: pd.Series[Any]) -> pd.Series[str]:
-    """Return the values as texts; 3 and 3.0 are one category, and a missing value is ``(missing)``.
+def categories(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the values as categories of text; 3 and 3.0 are one, and a missing value is ``(missing)``.
 
     Args:
         column: Values of any type, ``(n,)``.
 
     Returns:
-        Texts, ``(n,)``.
+        Texts, ``(n,)``, of pandas' categorical type.
 
     Example:
         >>> categories(pd.Series([3.0, 2.5, None])).tolist()
         ['3', '2.5', '(missing)']
     """
     codes, levels = pd.factorize(column)
-    texts = [*(_text(level) for level in levels), MISSING]  # a missing value has code -1, the last
-    return pd.Series(np.array(texts, dtype=object)[codes], index=column.index, name=column.name, dtype="str")
+    texts = [_text(level) for level in levels] + [MISSING] * bool((codes < 0).any())  # code -1 is the last
+    merged, names = pd.factorize(pd.Index(texts, dtype="str"))
+    data = pd.Categorical.from_codes(merged[codes], categories=names)
+    return pd.Series(data, index=column.index, name=column.name)
 
 
 def _text(level: Any) -> str:
