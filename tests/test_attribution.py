@@ -301,4 +301,6 @@ def test_two_hundred_thousand_samples_stream_within_the_budget(tmp_path, budget)
     command = [sys.executable, "-c", script, str(tmp_path), str(budget)]
     rise = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     print(f"budget {budget / 2**20:.0f} MiB: peak memory rose by {rise / 2**20:.0f} MiB")
-    assert rise < budget + 2**28  # beside the budget, the kernel has 256 MiB of its own
+    # Pieces are never longer than they need to be: 262 MB of the larger budget. Beside it stand 48 MB of results, the
+    # 11 MB of X and the kernel's temporaries, at most 256 MiB.
+    assert rise < min(budget, 2**28) + 2**28

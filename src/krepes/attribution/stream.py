@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from krepes.attribution.result import Attribution, Ranking, Top, require_ranking
+from krepes.attribution.result import Attribution, Ranking, Top, id_array, require_ranking
 from krepes.batches import Batch, require_usable
 from krepes.errors import InvalidInputError
 from krepes.kernels.entk import GIB
@@ -95,16 +94,15 @@ def attribute_stream(
         Ids, scores and indices, ``(t, k)``.
     """
     require_ranking(k, by, m=len(model.A_) // model.p_)
-    pieces: list[Top] = []
+    t = as_source(X)[0].n
+    # Filled in place: small results kept between large pieces would leave holes in memory that nothing fits.
+    scores, indices = torch.empty(t, k, dtype=torch.float64), torch.empty(t, k, dtype=torch.int64)
     for rows, attribution in attributions(model, X, memory_budget=memory_budget):
-        pieces.append(attribution.top(k, by=by))
+        top = attribution.top(k, by=by)
+        scores[rows], indices[rows] = top.scores, top.indices
         for visit in visitors:
             visit(rows, attribution)
-    return Top(
-        ids=np.concatenate([piece.ids for piece in pieces]),
-        scores=torch.cat([piece.scores for piece in pieces]),
-        indices=torch.cat([piece.indices for piece in pieces]),
-    )
+    return Top(ids=id_array(model.landmark_ids_)[indices.numpy()], scores=scores, indices=indices)
 
 
 def piece_size(memory_budget: int, *, q: int) -> int:
