@@ -82,7 +82,7 @@ def _blocks(names: list[str]) -> list[tuple[str, ...]]:
 def _cells(frame: pd.DataFrame) -> list[np.ndarray]:
     """Return the row numbers of each cell of alike rows; the cells have all rows between them."""
     X = np.hstack([_scaled(frame[name]) for name in frame])
-    points = PCA(min(COMPONENTS, *X.shape), svd_solver="covariance_eigh").fit_transform(X)
+    points = PCA(min(COMPONENTS, *X.shape), svd_solver="full").fit_transform(X)
     _, order, nodes, _ = (np.asarray(array) for array in KDTree(points, leaf_size=CELL).get_arrays())
     return [order[node["idx_start"] : node["idx_end"]] for node in nodes if node["is_leaf"]]
 
