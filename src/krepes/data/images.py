@@ -1,6 +1,6 @@
 """A folder of images as a map-style data set of tensors ``(c, size, size)`` in [0, 1], without labels.
 
-Images are decoded by Pillow, which matplotlib brings along. Every image is decoded once when the folder is opened, so
+Images are decoded by Pillow. Every image is decoded once when the folder is opened, so
 that broken ones are known, all of them, before hours of work and not in the middle.
 """
 
