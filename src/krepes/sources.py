@@ -151,13 +151,24 @@ def _folder(path: Path, settings: Settings) -> Source:
 def _named(settings: Settings, encoding: TabularEncoder | None) -> Source:
     from krepes.data import DATASETS, NamedImages, NamedTable
 
+    if settings.data == "adult_1m":
+        return _adult_1m(settings, encoding)
     if settings.data not in DATASETS:
         raise InvalidInputError(
             f"{settings.data!r} is no file, no folder and no data set. Data sets are digits, applicants, "
-            f"{', '.join(sorted(DATASETS))}."
+            f"{', '.join(sorted(DATASETS))} and adult_1m."
         )
     found: NamedTable | NamedImages = DATASETS[settings.data](settings.data_dir)
     if isinstance(found, NamedTable):
         return replace(_table(found.frame, settings, encoding), ids=found.ids, labels=found.labels)
     attributes = found.attributes if len(found.attributes.columns) else None
     return Source("image", found.X, found.ids, attributes, found.labels)
+
+
+def _adult_1m(settings: Settings, encoding: TabularEncoder | None) -> Source:
+    from krepes.data import adult
+    from krepes.data.adult_1m import adult_1m
+
+    found = adult.load(settings.data_dir)
+    grown = adult_1m(found.frame.assign(label=found.labels), seed=settings.seed)
+    return _table(grown, replace(settings, label="label"), encoding)

@@ -186,7 +186,7 @@ def info(as_json: o.Json = False) -> None:
         "encoders": ", ".join(sorted(BUILT_IN)),
         "objectives": ", ".join(sorted(OBJECTIVES)),
         "landmarks": ", ".join(sorted(SELECTORS)),
-        "data sets": ", ".join(sorted(["digits", "applicants", *DATASETS])),
+        "data sets": ", ".join(sorted(["digits", "applicants", "adult_1m", *DATASETS])),
     }
     if as_json:
         show_json(values)
