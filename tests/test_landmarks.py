@@ -1,6 +1,5 @@
 """Landmark selectors: the law of their picks, their scores, their refusals, their memory."""
 
-import resource
 import tempfile
 
 import numpy as np
@@ -34,6 +33,7 @@ from oracles.landmarks import (
     rpcholesky_weights,
     subset_probabilities,
 )
+from peak import peak_rise
 
 ALL = [*(make() for make in SELECTORS.values()), KMeansPlusPlus(space="kernel")]
 selectors = pytest.mark.parametrize("selector", ALL, ids=lambda s: f"{s.name}-{getattr(s, 'space', '')}".rstrip("-"))
@@ -347,15 +347,25 @@ def test_the_door_refuses_an_unknown_method_and_a_missing_kernel(generator):
 @pytest.mark.slow
 def test_a_million_mapped_rows_stay_within_the_budget(tmp_path, seed):
     """The factor alone, 1M x 100 float32, is 381 MiB; the process may gain the budget of 128 MiB and no more."""
-    n, d, m, budget, step = 1_000_000, 8, 100, 2**27, 20_000
-    for start in range(0, n, step):  # piece by piece, or making the data would set the peak
-        array = np.memmap(tmp_path / "x", mode="r+" if start else "w+", dtype=np.float32, shape=(n, d))
-        array[start : start + step] = clustered(step, d, seeded(seed + start), dtype=torch.float32).numpy()
-        del array
-    X = np.memmap(tmp_path / "x", mode="r+", dtype=np.float32, shape=(n, d))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    chosen = RPCholesky(memory_budget=budget)(X, m, kernel=RBF(2.0, memory_budget=2**24), generator=seeded(seed))
-    gained = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    n, d, budget, step = 1_000_000, 8, 2**27, 20_000
+    X = np.memmap(tmp_path / "x", mode="w+", dtype=np.float32, shape=(n, d))
+    for start in range(0, n, step):
+        X[start : start + step] = clustered(step, d, seeded(seed + start), dtype=torch.float32).numpy()
+    X.flush()
+    code = """
+        import sys
+        import numpy as np, torch
+        from krepes.kernels.classic import RBF
+        from krepes.landmarks import RPCholesky
+
+        torch.set_num_threads(1)
+        path, budget, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+        X = np.memmap(path, mode="r", dtype=np.float32, shape=(1_000_000, 8))
+        selector, generator = RPCholesky(memory_budget=budget), torch.Generator().manual_seed(seed)
+        with measured():
+            chosen = selector(X, 100, kernel=RBF(2.0, memory_budget=2**24), generator=generator)
+        assert len(chosen.unique()) == 100
+    """
+    gained = peak_rise(code, tmp_path / "x", budget, seed) - n * d * 4  # the mapped file itself counts as resident
     print(f"peak gained {gained / 2**20:.0f} MiB of a budget of {budget / 2**20:.0f} MiB")
-    assert len(chosen.unique()) == m
     assert 2**24 < gained < budget  # at least the vectors over n, or the measurement is broken
