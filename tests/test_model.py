@@ -4,13 +4,14 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
 from torch import nn
 
 from krepes.errors import InvalidInputError, NotFittedError, RankDeficientKernelError, RunFolderError
-from krepes.kernels.classic import RBF
+from krepes.kernels.classic import RBF, Linear
 from krepes.model import Krepes
 from krepes.objectives import OBJECTIVES, BarlowTwins
 from krepes.runs import ARRAYS, MANIFEST
@@ -175,6 +176,19 @@ def test_too_many_dimensions_for_the_kernel_are_refused(X):
     repeated = X[:4].repeat(75, 1)
     with pytest.raises((RankDeficientKernelError, InvalidInputError), match=r"rank|positive residual|found"):
         model(augment=GaussianNoise(1e-9), h=12).fit(repeated)
+
+
+@pytest.mark.parametrize("landmarks", ["uniform", "kmeans++", "leverage-nystrom"])
+def test_dimensions_made_of_rounding_are_refused(landmarks, X):
+    # Five features: a centred linear kernel has rank 5, and in float32 its sixth eigenvalue is rounding, near 1e-8.
+    with pytest.raises(RankDeficientKernelError, match="numerical rank 5"):
+        Krepes(Linear(), m=20, h=6, landmarks=landmarks, augment=GaussianNoise(0.1), progress=False).fit(X)
+
+
+def test_ids_of_a_shuffled_column_are_taken_by_place(X):
+    ids = pd.Series([f"row-{i}" for i in range(300)], index=np.arange(300)[::-1])
+    fitted = model().fit(X, ids=ids)
+    assert fitted.landmark_ids_ == [f"row-{i}" for i in fitted.landmarks_.tolist()]
 
 
 def test_not_finite_data_are_refused(X):

@@ -149,7 +149,9 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         pool = order[: self.candidates].sort().values
         self.landmarks_ = pool[self._select(self.stream_.plain(pool), draw)]
         rows = self.landmarks_.tolist()
-        self.landmark_ids_ = rows if ids is None else [_plain(ids[row]) for row in rows]
+        # A list first: a pandas column would look a row up by its index label, not by its place.
+        names = range(self.n_samples_) if ids is None else list(ids)
+        self.landmark_ids_ = [_plain(names[row]) for row in rows]
         self.points_ = batches.map_tensors(lambda x: x.flatten(0, 1), self.stream_.views_of(self.landmarks_))
         self._prepare()
         self.data_ = self._pass(workdir)
@@ -324,12 +326,15 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _prepare(self) -> None:
         """Prepare the landmark points and take their Gram matrix."""
         self.prepared_ = self.kernel_.prepare(self.points_)
-        K = self.kernel_.rows(self.points_, self.prepared_).K.to("cpu", torch.float64)
+        K = self.kernel_.rows(self.points_, self.prepared_).K
+        # Below the rounding of the kernel's own type an eigenvalue is noise, whatever the type it is stored in.
+        self._rcond = max(1e-10, 32 * torch.finfo(K.dtype).eps)
+        K = K.to("cpu", torch.float64)
         self.K_mm_ = (K + K.T) / 2
 
     def _start(self, draw: torch.Generator) -> Tensor:
         if self.init == "pca":
-            return principal_component_init(self.K_mm_, self.h)
+            return principal_component_init(self.K_mm_, self.h, rcond=self._rcond)
         if self.init == "kaiming":
             return kaiming_init(len(self.K_mm_), self.h, generator=draw)
         raise InvalidInputError(f"init={self.init!r} is unknown: choose 'pca' or 'kaiming'.")
