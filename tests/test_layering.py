@@ -10,6 +10,7 @@ import krepes
 ROOT = Path(krepes.__file__).parent
 LAYERS = [
     "errors",
+    "files",
     "_checks",
     "_autodiff",
     "batches",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -28,6 +27,7 @@ from krepes import batches
 from krepes._checks import require_finite, require_range
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError, RunFolderError
+from krepes.files import publish
 from krepes.kernels.base import Kernel
 from krepes.moments import Moments, MomentSum
 
@@ -208,16 +208,6 @@ class Watched:
                 f"landmarks and settings of this call give {self.fingerprint[:12]}. Use another folder, or delete "
                 f"this one if its content is no longer wanted."
             )
-
-
-def publish(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, and rename it once it is safely on disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    write(temporary)
-    with temporary.open("rb+") as handle:
-        os.fsync(handle.fileno())
-    temporary.replace(path)
 
 
 def _resumed(path: Path, shard: Watched, moments: Callable[[Views], Moments], K: Tensor) -> Moments:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError, RunFolderError
+from krepes.files import publish
 from krepes.kernels.base import Kernel
 from krepes.rows import (
     DEFAULT_BUDGET,
@@ -28,7 +29,6 @@ from krepes.rows import (
     fingerprint_key,
     in_shards,
     pieces,
-    publish,
     with_progress,
 )
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError, RunFolderError
+from krepes.files import publish
 
 FORMAT = 1
 ARRAYS, MANIFEST = "arrays.safetensors", "manifest.json"
@@ -59,10 +60,11 @@ def write_run(
     content = save_safetensors({name: x.detach().cpu().contiguous() for name, x in sorted(arrays.items())})
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in (files or {}).items()}
     manifest = {"format": FORMAT, "arrays_sha256": hashlib.sha256(content).hexdigest(), "files": sums, **manifest}
-    _write(temporary / ARRAYS, content)
+    publish(temporary / ARRAYS, lambda path: path.write_bytes(content))
     for name, data in (files or {}).items():
-        _write(temporary / name, data)
-    _write(temporary / MANIFEST, json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n")
+        publish(temporary / name, partial(Path.write_bytes, data=data))
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    publish(temporary / MANIFEST, lambda path: path.write_text(text))
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -144,10 +146,3 @@ def unflatten_batch(prefix: str, arrays: dict[str, Tensor]) -> Batch:
         return keyed
     indexed = [name for name in arrays if name.startswith(f"{prefix}/")]
     return tuple(arrays[f"{prefix}/{i}"] for i in range(len(indexed)))
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())

@@ -220,6 +220,8 @@ def open_run(folder: str | Path, **changed: Any) -> Workspace:
     kernel: nn.Module | Kernel
     if (folder / ENCODER).is_file():
         own = None if settings.encoder is None or ":" not in settings.encoder else settings.encoder
+        if own:
+            logger.info("the run names its encoder %s: importing it runs that module's code", own)
         kernel = load_encoder(own, folder / ENCODER, **(settings.encoder_options if own else {})).encoder
     else:
         kernel = RBF(manifest["kernel"]["width"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from krepes.errors import InvalidInputError
+from krepes.files import publish
 
 STORY = "krepes"
 
@@ -24,15 +24,10 @@ def write_tensors(path: str | Path, tensors: dict[str, Tensor], story: dict[str,
         tensors: By name; tensors that share memory are written apart.
         story: Plain JSON values, kept in the header. In the same file, it cannot disagree with the tensors.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
     separate = {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}
     # One entry: the format does not promise an order for several, and equal weights should be equal bytes.
-    save_file(separate, temporary, metadata={STORY: json.dumps(story, sort_keys=True)})
-    with temporary.open("rb+") as handle:
-        os.fsync(handle.fileno())
-    temporary.replace(path)
+    metadata = {STORY: json.dumps(story, sort_keys=True)}
+    publish(path, lambda temporary: save_file(separate, temporary, metadata=metadata))
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -6,12 +6,12 @@ Equal reports give equal bytes. The page forbids itself any network request by a
 from __future__ import annotations
 
 import base64
-import os
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from krepes.files import publish
 from krepes.report.content import Picture, Report
 
 
@@ -30,15 +30,7 @@ def write_report(report: Report, path: str | Path) -> Path:
     Returns:
         The path of the file.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as handle:
-        handle.write(render(report).encode())
-        handle.flush()
-        os.fsync(handle.fileno())
-    temporary.replace(path)
-    return path
+    return publish(path, lambda temporary: temporary.write_bytes(render(report).encode()))
 
 
 @cache
