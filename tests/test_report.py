@@ -1,9 +1,12 @@
 """The report: findings follow from planted truths, every table has its baselines, and the page is safe and the same."""
 
+import copy
+import dataclasses
 import re
 from collections import Counter
 from html.parser import HTMLParser
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -242,6 +245,49 @@ def test_a_loaded_model_says_that_it_needs_its_data_and_repeats_the_report_with_
     assert again.section("groups") == first.section("groups")
 
 
+def test_without_a_step_nothing_is_attributed(people, model):
+    """All scores are zero then: any landmark named first would be an accident of the sort."""
+    story = model.solution_
+    rejected = tuple(dataclasses.replace(step, accepted=False) for step in story.steps)
+    stuck = copy.copy(model)
+    stuck.solution_ = dataclasses.replace(story, theta=story.theta0, steps=rejected)
+    report = build_report(stuck, X_test=people.X[N:], **material(people))
+    for key in ("landmarks", "samples", "features", "groups", "counterfactual"):
+        assert report.section(key).finding.startswith("There is nothing to attribute: no step lowered the objective")
+    assert "The step was rejected" in render(report)
+
+
+@pytest.mark.parametrize("objective", ["simclr", "kpca"])
+def test_any_objective_and_any_ids_make_a_report(people, objective):
+    """SimCLR keeps rows instead of moments, KPCA has one view; ids may be arrays."""
+    stream = ViewStream(people.X[:N], GaussianNoise(people.jitter), seed=0)
+    model = Krepes(RBF(2.0), objective=objective, m=20, h=4, progress=False).fit(stream)
+    ids = {"train_ids": np.arange(N) + 1000, "test_ids": np.arange(T) + 5000}
+    report = build_report(model, X_test=people.X[N:], shown=2, k=2, **ids)
+    chooser = next(block for block in report.section("counterfactual").blocks if isinstance(block, Chooser))
+    assert chooser.choices[0].name == "5000"
+    rows = [int(row[0].text) for table in tables(chooser.choices[0].blocks) for row in table.rows]
+    assert rows and all(1000 <= row < 1000 + N for row in rows)
+
+
+def test_what_counts_is_the_order_of_rows_and_not_a_pandas_index(people, model, full):
+    index = np.random.default_rng(0).permutation(N + T)
+    frame = people.frame.set_index(pd.Index(index))
+    series = {name: (frame[name].iloc[:N], frame[name].iloc[N:]) for name in ("group", "housing")}
+    labels = pd.Series(people.labels.numpy(), index=index)
+    given = {"tables": (frame.iloc[:N], frame.iloc[N:]), "groups": series, "labels": (labels[:N], labels[N:])}
+    report = build_report(model, X_test=people.X[N:], **material(people) | given)
+    for key in ("trust", "landmarks", "samples", "features", "groups", "counterfactual"):
+        assert report.section(key) == full.section(key)
+
+
+def test_missing_values_are_called_missing(people, model):
+    frame = people.frame.assign(income=np.nan, housing=None)
+    given = {"tables": (people.frame.iloc[:N], frame.iloc[N:]), "inputs": "table"}
+    html = render(build_report(model, X_test=people.X[N:], shown=1, k=2, counterfactual=False, **given))
+    assert '<td class="">missing</td>' in html and "nan" not in re.findall(r'data-value="([^"]*)"', html)
+
+
 # How it looks
 
 
@@ -340,7 +386,7 @@ def test_a_report_is_written_whole_or_not_at_all(bare, tmp_path, monkeypatch):
     def fail(_):
         raise RuntimeError("killed")
 
-    monkeypatch.setattr("krepes.report.html.os.fsync", fail)
+    monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(RuntimeError, match="killed"):
         write_report(join("Other", [bare]), path)
     assert path.read_bytes() == before

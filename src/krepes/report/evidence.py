@@ -80,7 +80,7 @@ class Evidence:
         named: dict[str, tuple[Any, Any]] = dict(self.groups)
         named |= {} if self.labels is None else {"labels": self.labels}
         named |= {} if self.tables is None else {"tables": self.tables}
-        named |= {"ids": (self.train_ids or range(self.n), self.test_ids or range(self.t))}
+        named |= {"ids": (self._train_ids, self._test_ids)}
         for name, (train, test) in named.items():
             if len(train) != self.n or len(test) != self.t:
                 raise InvalidInputError(
@@ -102,6 +102,11 @@ class Evidence:
     def m(self) -> int:
         """Landmarks."""
         return len(self.model.landmark_ids_)
+
+    @property
+    def moved(self) -> bool:
+        """Whether the objective moved anything: else there is nothing to attribute."""
+        return bool(self.model.solution_.accepted)
 
     @property
     def encoder(self) -> nn.Module | None:
@@ -130,8 +135,19 @@ class Evidence:
     @cached_property
     def sample_ids(self) -> list[Any]:
         """Ids of the samples to show."""
-        ids = range(self.t) if self.test_ids is None else self.test_ids
-        return [ids[i] for i in self.chosen.tolist()]
+        return [self._test_ids[i] for i in self.chosen.tolist()]
+
+    @cached_property
+    def _test_ids(self) -> Sequence[Any]:
+        return range(self.t) if self.test_ids is None else list(self.test_ids)
+
+    @cached_property
+    def _train_ids(self) -> Sequence[Any]:
+        return range(self.n) if self.train_ids is None else list(self.train_ids)
+
+    def train_id(self, row: int) -> Any:
+        """Return the id of a training row."""
+        return self._train_ids[row]
 
     @cached_property
     def attribution(self) -> Attribution:

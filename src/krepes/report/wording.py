@@ -32,12 +32,14 @@ def text(value: Any, length: int = LONGEST) -> str:
         length: Characters.
 
     Returns:
-        The text; floats to five digits.
+        The text; floats to five digits, a missing value as such.
 
     Example:
         >>> text(1234.56789), text("a" * 9, 5)
         ('1,234.6', 'aaaa…')
     """
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return "missing"
     shown = f"{value:,.5g}" if isinstance(value, (float, np.floating)) else str(value)
     return shown if len(shown) <= length else shown[: length - 1] + "…"
 
@@ -72,7 +74,7 @@ def count(n: int, noun: str) -> str:
 
 def cell(value: Any, *, tone: Tone = "", shade: int = 0) -> Cell:
     """Return a cell of a text or a plain number."""
-    is_number = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+    is_number = isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and not np.isnan(float(value))
     return Cell(text(value), float(value) if is_number else None, tone, shade)
 
 

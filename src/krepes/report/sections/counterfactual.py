@@ -11,6 +11,7 @@ from krepes.influence import Influence
 from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Paragraph, Section, Table
 from krepes.report.evidence import Evidence
 from krepes.report.pictures import thumbnail
+from krepes.report.sections.guard import explains_a_step
 from krepes.report.sections.samples import sample_name
 from krepes.report.wording import cell, count, heads, missing, number, percent, signed, text
 
@@ -22,6 +23,7 @@ WHY = (
 )
 
 
+@explains_a_step(KEY, TITLE)
 def counterfactual(evidence: Evidence) -> Section:
     """Return the section on the training rows whose removal would change the samples shown."""
     what = "which training rows would change a sample if removed"
@@ -38,7 +40,7 @@ def counterfactual(evidence: Evidence) -> Section:
         f"Removing the {k} rows that hold a sample to its first landmark would change their cosine "
         f"{number(ratio, 2)} times as much as {k} random rows would; {percent(overlap) if overlap else 'none'} of the "
         f"{k} landmarks that a sample is made of are among its {k} most influential rows (rank correlation of the two "
-        f"answers {signed(rank, 2)})."
+        f"answers: {'undefined' if np.isnan(rank) else signed(rank, 2)})."
     )
     choices = tuple(Choice(sample_name(evidence, i), _choice(evidence, found, i)) for i in range(len(evidence.chosen)))
     return Section(
@@ -56,11 +58,12 @@ def _agreement(evidence: Evidence, found: Influence) -> tuple[float, float]:
     """Return the rank correlation of scores and influences over landmarks, and the overlap of their first ``k``."""
     landmarks = evidence.model.landmarks_.numpy()
     scores, values = evidence.attribution.scores.numpy(), np.asarray(found.values)
-    correlations = [spearmanr(scores[i], values[landmarks, i]).statistic for i in range(len(scores))]
+    varies = [i for i in range(len(scores)) if np.ptp(scores[i]) > 0 and np.ptp(values[landmarks, i]) > 0]
+    correlations = [spearmanr(scores[i], values[landmarks, i]).statistic for i in varies]
     made = landmarks[evidence.attribution.top(evidence.k).indices.numpy()]
     matter = [np.argsort(-np.abs(values[:, i]), kind="stable")[: evidence.k] for i in range(len(scores))]
     shared = [len(set(a.tolist()) & set(b.tolist())) / evidence.k for a, b in zip(made, matter, strict=True)]
-    return float(np.nanmean(correlations)), float(np.mean(shared))
+    return float(np.mean(correlations)) if correlations else np.nan, float(np.mean(shared))
 
 
 def _effects(found: Influence, k: int) -> np.ndarray:
@@ -111,10 +114,9 @@ def _pair(evidence: Evidence, i: int) -> list[Block]:
 
 def _about(evidence: Evidence, row: int, values: np.ndarray) -> tuple[str, str, str, bool]:
     """Return id, class, effect of removal in thousandths, and whether the row is a landmark."""
-    ids = evidence.train_ids if evidence.train_ids is not None else range(evidence.n)
     label = evidence.label_of[0][row] if evidence.label_of else ""
     effect = signed(-1000 * float(values[row]) / evidence.n)
-    return text(ids[row]), text(label), effect, row in set(evidence.model.landmarks_.tolist())
+    return text(evidence.train_id(row)), text(label), effect, row in set(evidence.model.landmarks_.tolist())
 
 
 def _gallery(evidence: Evidence, caption: str, images: Tensor, rows: np.ndarray, values: np.ndarray) -> Gallery:

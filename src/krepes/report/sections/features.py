@@ -12,6 +12,7 @@ from krepes.figures import alignment_bars
 from krepes.report.content import Cell, Headline, Section, Table
 from krepes.report.evidence import Evidence
 from krepes.report.pictures import drawn
+from krepes.report.sections.guard import explains_a_step
 from krepes.report.wording import METHODS, NONE, cell, estimate, heads, listing, missing, signed, text
 
 KEY, TITLE = "features", "Features: what the encoder looks at"
@@ -20,6 +21,7 @@ K, COLUMNS_NAMED = 10, 4
 LEADING = 1 / 3
 
 
+@explains_a_step(KEY, TITLE)
 def features(evidence: Evidence) -> Section:
     """Return the section on the Alignment Gap of every column."""
     if evidence.tables is None or evidence.space is None:

@@ -12,11 +12,13 @@ from krepes.figures import cross_group_heatmap
 from krepes.report.content import Block, Cell, Headline, Section, Table
 from krepes.report.evidence import Evidence
 from krepes.report.pictures import drawn
+from krepes.report.sections.guard import explains_a_step
 from krepes.report.wording import METHODS, NONE, cell, heads, missing, percent, text
 
 KEY, TITLE = "groups", "Groups: who anchors whom"
 
 
+@explains_a_step(KEY, TITLE)
 def groups(evidence: Evidence) -> Section:
     """Return the section on cross-group attribution, for every way of grouping."""
     if not evidence.groups:

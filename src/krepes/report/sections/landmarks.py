@@ -10,12 +10,14 @@ from krepes.figures import coverage_curve
 from krepes.report.content import Block, Card, Cell, Gallery, Headline, Picture, Section, Table
 from krepes.report.evidence import Evidence
 from krepes.report.pictures import drawn, thumbnail
+from krepes.report.sections.guard import explains_a_step
 from krepes.report.wording import cell, heads, number, percent, text
 
 KEY, TITLE = "landmarks", "Landmarks"
 CARDS, ROWS = 21, 50
 
 
+@explains_a_step(KEY, TITLE)
 def landmarks(evidence: Evidence) -> Section:
     """Return the section on the landmarks and their weights."""
     omega = evidence.attribution.omega

@@ -17,9 +17,9 @@ def provenance(evidence: Evidence) -> Section:
     """Return the section on what was audited."""
     model, encoder = evidence.model, evidence.encoder
     kernel = model.base_kernel_.describe()
-    what = f"a {kernel.get('name')} kernel" if encoder is None else f"an encoder ({_network(encoder)})"
+    what = f"the {kernel.get('name')} kernel" if encoder is None else f"an encoder ({_network(encoder)})"
     finding = (
-        f"A kernel model of {count(evidence.m, 'landmark')} explains {what} that was given "
+        f"A kernel model of {count(evidence.m, 'landmark')} explains {what} from "
         f"{count(evidence.n, 'training row')} and no labels; {count(evidence.t, 'test sample')} "
         f"{'is' if evidence.t == 1 else 'are'} explained here."
     )

@@ -12,11 +12,13 @@ from krepes.audit.features import agreement
 from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Section, Table, Tone
 from krepes.report.evidence import Evidence
 from krepes.report.pictures import thumbnail
+from krepes.report.sections.guard import explains_a_step
 from krepes.report.wording import cell, count, heads, method_cell, number, percent, signed, text
 
 KEY, TITLE = "samples", "Samples and what they are made of"
 
 
+@explains_a_step(KEY, TITLE)
 def samples(evidence: Evidence) -> Section:
     """Return the section with a chooser over samples."""
     found = evidence.attribution

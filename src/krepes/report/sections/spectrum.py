@@ -26,6 +26,10 @@ SAMPLES = 2000
 def spectrum(evidence: Evidence) -> Section:
     """Return the section on spectral entropy and RankMe."""
     model = evidence.model
+    if model.h < 2:
+        return Section(
+            KEY, TITLE, "The embedding has a single dimension, so there is no spectrum: fit with h of 2 or more."
+        )
     X = evidence.test(evenly_spaced(evidence.t, SAMPLES))
     K = model.kernel_rows(X)
     start, end = K @ model.A0_, K @ model.A_ + model.gamma_

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from krepes.audit import faithfulness, label_consistency
-from krepes.audit.labels import Labels
 from krepes.figures import consistency_curves
 from krepes.linalg import top_eigenpairs
 from krepes.report.content import Block, Cell, Facts, Headline, Paragraph, Section, Table, Warnings
@@ -64,14 +63,15 @@ def kernel_coverage(evidence: Evidence) -> Tensor:
 
 def _faithfulness(evidence: Evidence) -> pd.DataFrame | None:
     """Return the comparison of probes, trained on at most 5,000 rows; nothing without labels, encoder or data."""
-    if evidence.labels is None or evidence.encoder is None or evidence.data is None:
+    if evidence.label_of is None or evidence.encoder is None or evidence.data is None:
         return None
+    train, test = evidence.label_of
     rows = evenly_spaced(evidence.n, PROBE_ROWS)
-    train: Labels = [evidence.labels[0][int(i)] for i in rows]
-    if len(set(map(str, train))) < 2:
+    chosen = [train[i] for i in rows.tolist()]
+    if len(set(chosen)) < 2:
         return None
-    test = evidence.test(torch.arange(evidence.t))
-    return faithfulness(evidence.model, evidence.data.plain(rows), train, test, evidence.labels[1])
+    X_test = evidence.test(torch.arange(evidence.t))
+    return faithfulness(evidence.model, evidence.data.plain(rows), chosen, X_test, test)
 
 
 def _of(table: pd.DataFrame, measure: str) -> pd.Series[float]:
@@ -137,7 +137,7 @@ def _probe_table(probes: pd.DataFrame) -> Table:
 
 def _consistency(evidence: Evidence) -> list[Block]:
     """Return whether top landmarks share the class of their sample, beside the baselines."""
-    if evidence.label_of is None or not evidence.rankings:
+    if evidence.label_of is None or not evidence.moved or not evidence.rankings:
         return []
     train, test = evidence.label_of
     table = label_consistency(evidence.rankings, evidence.of_landmarks(train), test)
