@@ -12,6 +12,7 @@ from torch import nn
 
 from krepes.errors import InvalidInputError, NotFittedError, RankDeficientKernelError, RunFolderError
 from krepes.kernels.classic import RBF, Linear
+from krepes.kernels.entk import EmpiricalNTK
 from krepes.model import Krepes
 from krepes.objectives import OBJECTIVES, BarlowTwins
 from krepes.runs import ARRAYS, MANIFEST
@@ -67,6 +68,8 @@ def test_sklearn_manners(X):
     torch.testing.assert_close(first.fit_transform(X), first.transform(X), rtol=0, atol=0)
     with pytest.raises(NotFittedError, match="call fit"):
         copy.transform(X)
+    with pytest.raises(NotFittedError, match="call fit"):
+        _ = copy.moments_
 
 
 def test_batch_size_changes_results_at_round_off_only(X):
@@ -99,6 +102,26 @@ def test_a_loaded_run_is_the_saved_one(objective, X, tmp_path):
     assert loaded.solution_.to_dict() == saved.solution_.to_dict()
     assert (loaded.moments_ is None) == (saved.moments_ is None)
     assert loaded.objective_ == saved.objective_
+
+
+def test_a_loaded_run_can_be_saved_and_fitted_again(X, tmp_path):
+    saved = model(objective="vicreg", landmarks="uniform").fit(X)
+    saved.save(tmp_path / "run")
+    loaded = Krepes.load(tmp_path / "run", RBF(2.0))
+    loaded.save(tmp_path / "again")
+    for file in (ARRAYS, MANIFEST):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+    refitted = clone(loaded).set_params(augment=GaussianNoise(0.3)).fit(X)  # the same objective, the same selector
+    torch.testing.assert_close(refitted.A_, saved.A_, rtol=0, atol=0)
+
+
+def test_a_run_of_a_kernel_is_not_loaded_with_a_bare_network(X, tmp_path):
+    network = encoder()
+    Krepes(EmpiricalNTK(network, heads=2), m=10, h=4, augment=GaussianNoise(0.3), progress=False).fit(X).save(
+        tmp_path / "run"
+    )
+    with pytest.raises(RunFolderError, match=r"'heads': 2.*Pass a kernel"):
+        Krepes.load(tmp_path / "run", network)
 
 
 def test_dict_inputs_are_saved_too(X, tmp_path):

@@ -28,7 +28,7 @@ from krepes.kernels.classic import Linear
 from krepes.kernels.entk import GIB
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
-from krepes.landmarks import LandmarkSelector, select
+from krepes.landmarks import SELECTORS, LandmarkSelector, select
 from krepes.moments import Moments
 from krepes.objectives import OBJECTIVES, MomentObjective, Objective, make_objective
 from krepes.rows import collect_moments
@@ -198,6 +198,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def moments_(self) -> Moments | None:
         """Second moments of the kernel rows, or ``None`` for a row objective."""
+        self._solution()
         return self.data_ if isinstance(self.data_, Moments) else None
 
     def save(self, folder: str | Path, *, files: Mapping[str, bytes] | None = None) -> None:
@@ -238,11 +239,21 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         arrays, manifest = read_run(folder)
         model = cls(kernel, **manifest["parameters"])
         if manifest["objective"]["name"] in OBJECTIVES:
-            model.objective_ = make_objective(manifest["objective"])
+            model.objective = model.objective_ = make_objective(manifest["objective"])
+        if manifest["selector"] in SELECTORS:
+            model.landmarks = manifest["selector"]
+        model._data_story = manifest["data"]
         model.n_samples_, model.p_ = manifest["data"]["n"], manifest["data"]["p"]
         model.landmarks_, model.landmark_ids_ = arrays["landmarks"], manifest["landmark_ids"]
         model.points_, model.reference_ = unflatten_batch("points", arrays), unflatten_batch("reference", arrays)
-        model._set_kernel(model.points_, manifest["kernel_choice"].split(maxsplit=1)[0].rstrip(":,"))
+        choice = manifest["kernel_choice"].split(maxsplit=1)[0].rstrip(":,")
+        if choice == "given" and isinstance(kernel, nn.Module):
+            raise RunFolderError(
+                f"{folder} was fitted with a kernel and load was given a network: {manifest['kernel']}. Pass a kernel "
+                f"with those settings, such as EmpiricalNTK(encoder, heads=...)."
+            )
+        model._set_kernel(model.points_, choice)
+        model.kernel_choice_ = manifest["kernel_choice"]
         if model.base_kernel_.describe() != manifest["kernel"]:
             raise RunFolderError(
                 f"the kernel given to load is not that of {folder}: {model.base_kernel_.describe()} against "
@@ -267,11 +278,17 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "objective": self.objective_.describe(),
             "kernel": self.base_kernel_.describe(),
             "kernel_choice": self.kernel_choice_,
-            "data": {**self.stream_.describe(), "fingerprint": self.stream_.fingerprint()},
+            "data": self._describe_data(),
             "landmark_ids": self.landmark_ids_,
             "moments": None if moments is None else {"trace": moments.trace, "XX": moments.XX},
             "solution": self.solution_.to_dict(),
         }
+
+    def _describe_data(self) -> dict[str, Any]:
+        """Return the stream's settings and fingerprint: its own, or as the run folder told them."""
+        if not hasattr(self, "stream_"):
+            return self._data_story
+        return {**self.stream_.describe(), "fingerprint": self.stream_.fingerprint()}
 
     def _stream(self, X: Any) -> ViewStream:
         """Return the stream of views, made from plain data if need be, with enough views for the objective."""
