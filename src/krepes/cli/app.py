@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import typer
 from rich.markup import escape
 
-from krepes.cli import audit, explain, fit
+from krepes.cli import audit, explain, fit, reproduction
 from krepes.cli.show import notes
 from krepes.errors import KrepesError
 
@@ -25,10 +26,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help"]},
 )
-for command in (fit.pretrain, fit.fit, explain.explain, explain.influence, audit.audit, audit.select, audit.report):
+COMMANDS: tuple[Callable[..., None], ...] = (
+    fit.pretrain,
+    fit.fit,
+    explain.explain,
+    explain.influence,
+    audit.audit,
+    audit.select,
+    audit.report,
+    reproduction.reproduce,
+    audit.demo,
+    audit.info,
+)
+for command in COMMANDS:
     app.command()(command)
-app.command()(audit.demo)
-app.command()(audit.info)
 
 
 def main() -> None:
