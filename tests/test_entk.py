@@ -208,6 +208,39 @@ def test_one_sample_is_enough_to_start(generator):
     assert errors(kernel(x, Y), oracle(kernel, encoder, x, Y)).max() <= FLOAT64
 
 
+@pytest.mark.parametrize("blank", [0.0, 1.0])
+def test_blank_first_samples_do_not_hide_where_the_batch_is(blank, generator):
+    """Three samples of three equal tokens: samples and tokens look alike there, and the batch is the second axis."""
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x.transpose(0, 1)))).mean(0)
+
+    torch.manual_seed(0)
+    encoder = Lambda(forward, a=nn.Linear(4, 6), b=nn.Linear(6, 2)).double()
+    X = torch.randn(9, 3, 4, generator=generator, dtype=torch.float64)
+    X[:3] = blank
+    kernel = EmpiricalNTK(encoder)
+    assert errors(kernel(X, X), oracle(kernel, encoder, X, X)).max() <= FLOAT64
+
+
+def test_a_backbone_without_gradients_can_be_left_out(generator):
+    encoder = Refused.without_gradients().double()
+    X = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    kernel = EmpiricalNTK(encoder, parameters=["fc.*"])
+    features = nn.functional.pad(encoder.backbone(X).detach(), (0, 1), value=1.0)
+    Z = nn.functional.pad(encoder(X).detach(), (0, 1), value=1.0)
+    K = kernel(X, X)
+    expected = float(kernel.tangent.cotangents.square().sum()) * features @ features.T + Z @ Z.T
+    torch.testing.assert_close(K, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_scripted_part_is_served_by_the_fallback(generator):
+    encoder = nn.Sequential(Refused.scripted(), nn.Tanh())
+    X = torch.randn(5, 3, generator=generator)
+    kernel = EmpiricalNTK(encoder)
+    assert errors(kernel(X, X), oracle(kernel, encoder, X, X)).max() <= FLOAT32
+
+
 def test_output_picks_the_embedding(generator):
     encoder = Lambda(lambda self, x: {"embedding": self.fc(x), "loss": x.sum()}, fc=nn.Linear(4, 3))
     X = torch.randn(5, 4, generator=generator)
@@ -264,8 +297,31 @@ class Refused:
             fc=nn.Linear(3, 2),
         )
 
+    def without_gradients():
+        def forward(self, x):
+            with torch.no_grad():
+                hidden = self.backbone(x)
+            return self.fc(hidden)
+
+        return Lambda(forward, backbone=nn.Linear(3, 3), fc=nn.Linear(3, 2))
+
+    def scripted():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.jit.trace(nn.Linear(3, 2), torch.zeros(1, 3))
+
     CASES = {
         "recomputing": (recomputing, "checkpoint"),
+        "gradients switched off": (without_gradients, "'backbone.weight' runs with gradients switched off"),
+        "TorchScript": (scripted, "is a TorchScript module"),
+        "weak batch statistics": (
+            lambda: Lambda(lambda self, x: self.fc(x) - 5e-3 * self.fc(x).mean(0), fc=nn.Linear(3, 2)),
+            "alone in its batch",
+        ),
+        "batch statistics in bfloat16": (
+            lambda: Lambda(lambda self, x: self.fc(x) - self.fc(x).mean(0), fc=nn.Linear(3, 2, dtype=torch.bfloat16)),
+            "alone in its batch",
+        ),
         "no parameters": (lambda: nn.Flatten(), "no parameters"),
         "complex": (lambda: nn.Linear(3, 2, dtype=torch.complex64), "complex"),
         "quantized": (quantized, "quantized module"),

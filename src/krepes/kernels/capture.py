@@ -82,6 +82,13 @@ class Watch(TorchFunctionMode):
             return None
 
     def _record(self, site: Site, out: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            name = self.names.get(id(site.weight)) or self.names.get(id(site.bias))
+            raise UnsupportedEncoderError(
+                f"the layer of '{name}' runs with gradients switched off (torch.no_grad or torch.inference_mode inside "
+                f"the forward pass), so it has no tangent. Switch them on there, or name the other parameters: "
+                f"EmpiricalNTK(encoder, parameters=[...])."
+            )
         # The first layers have nothing upstream that needs a gradient: the anchor, a zero, gives the hook a graph.
         out = out if out.requires_grad else out + self.anchor
         site = replace(site, x=site.x.detach())  # keeps the version counter, frees the graph

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointError
 
 from krepes import batches
@@ -34,6 +35,8 @@ from krepes.kernels.refusals import require_batch_free, require_supported
 
 PROBE = 3
 """Samples of the first check: few, and a number that token counts seldom equal."""
+LOOKED_AT = 64
+"""Samples among which the most varied are taken for it: on blank ones every layout of tokens agrees with autograd."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ class Tangent:
         return {id(parameter): name for name, parameter in self.tracked.items()}
 
     def probe(self, X: Batch) -> None:
-        """Choose the rules on the first three samples of ``X``; nothing happens if that was done before.
+        """Choose the rules on three of the first samples of ``X``; nothing happens if that was done before.
 
         Args:
             X: Samples.
@@ -153,8 +156,9 @@ class Tangent:
             UnsupportedEncoderError: If the encoder has no well-defined tangent kernel, or it cannot be watched.
         """
         if self.groups is None:
-            batches.require_usable(batches.take(X, slice(0, PROBE)), "the input of the encoder")
-            first = self.cast(_three(X))
+            first = batches.take(X, slice(0, LOOKED_AT))
+            batches.require_usable(first, "the input of the encoder")
+            first = self.cast(_three(first))
             try:
                 with evaluation(self.encoder):
                     self._choose_rules(first)
@@ -254,12 +258,14 @@ def _choose(every: dict[str, nn.Parameter], patterns: list[str], include_frozen:
 
 
 def _three(X: Batch) -> Batch:
-    """Return three samples; where there are fewer, repeats with slightly scaled values, so that no two are alike."""
+    """Return the three most varied samples; of fewer, repeats with slightly scaled values, so that no two are alike."""
     n = batches.count(X)
-    rows = torch.arange(PROBE) % n
-    X = batches.take(X, rows)
     if n >= PROBE:
-        return X
+        leaves = [leaf for leaf in pytree.tree_leaves(X) if isinstance(leaf, Tensor)]
+        spread = sum(leaf.double().reshape(n, -1).std(1, correction=0).cpu() for leaf in leaves)
+        assert isinstance(spread, Tensor)
+        return batches.take(X, spread.argsort(descending=True, stable=True)[:PROBE].sort().values)
+    X = batches.take(X, torch.arange(PROBE) % n)
     scale = torch.linspace(1.0, 1.1, PROBE)
 
     def vary(leaf: Tensor) -> Tensor:
