@@ -41,11 +41,11 @@ def run_demo(out: Path, *, progress: bool = True) -> Path:
     return write_report(join(TITLE, parts), out / "report.html")
 
 
-def digits_report(*, n: int = 1500, epochs: int = 40, m: int = 200, progress: bool = True) -> Report:
+def digits_report(*, n: int = 1497, epochs: int = 40, m: int = 200, progress: bool = True) -> Report:
     """Audit an MLP that Barlow Twins taught to recognise crops of the same handwritten digit.
 
     Args:
-        n: Training images, of 1797 less those held out.
+        n: Training images, of the 1497 that are not held out.
         epochs: Of the training.
         m: Landmarks.
         progress: Show bars.
@@ -55,8 +55,8 @@ def digits_report(*, n: int = 1500, epochs: int = 40, m: int = 200, progress: bo
     """
     digits = load_digits()
     images = torch.tensor(digits.images / 16.0, dtype=torch.float32)[:, None]
-    train, test = images[:n], images[-HELD_OUT:]
-    labels = digits.target[:n].tolist(), digits.target[-HELD_OUT:].tolist()
+    train, test = images[:-HELD_OUT][:n], images[-HELD_OUT:]
+    labels = digits.target[:-HELD_OUT][:n].tolist(), digits.target[-HELD_OUT:].tolist()
     stream = ViewStream(train, RandomResizedCrop(scale=(0.7, 1.0)), seed=0)
     encoder = _trained(MLP(64, width=256, depth=2, out=64), stream, epochs, progress)
     model = Krepes(encoder, m=m, h=32, progress=progress).fit(stream)
