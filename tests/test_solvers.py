@@ -15,6 +15,8 @@ from krepes.cg import conjugate_gradient
 from krepes.damping import GRID, mean_diagonal, solve_linear
 from krepes.errors import ConvergenceWarning, InvalidInputError, NonConvexOuterError
 from krepes.linalg import LinearOperator
+from krepes.moments import moments_of
+from krepes.objectives.barlow_twins import BarlowTwins
 from krepes.objectives.base import Linearisation, RowObjective
 from krepes.objectives.byol import BYOL
 from krepes.objectives.custom import LeastSquares
@@ -325,6 +327,12 @@ def test_arguments_out_of_range_are_refused(arguments, message, generator):
     rows = rbf_rows(generator)
     with pytest.raises(InvalidInputError, match=message):
         solve(BYOL(), rows, start(rows, generator), **arguments)
+
+
+def test_a_singular_curvature_without_damping_is_refused(generator):
+    rows = rbf_rows(generator)  # Barlow Twins: rank h² = 9 of 39 unknowns
+    with pytest.raises(InvalidInputError, match="'barlow_twins' at a relative damping of 0.0e\\+00 is not finite"):
+        solve(BarlowTwins(), moments_of(rows.Kbar, rows.K), start(rows, generator), damping=0.0)
 
 
 def test_coefficients_that_are_not_finite_are_refused(generator):

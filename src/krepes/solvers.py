@@ -45,7 +45,7 @@ def solve(
         literally in the first step, and warns if the loss rose. Either way a `ConvergenceWarning` says what happened.
 
     Raises:
-        InvalidInputError: If ``damping`` is a word other than ``"auto"``.
+        InvalidInputError: If ``damping`` is a word other than ``"auto"``, or too small for a singular curvature.
     """
     if isinstance(damping, str) and damping != "auto":
         raise InvalidInputError(f"damping must be 'auto' or a number, got {damping!r}.")
@@ -57,6 +57,7 @@ def solve(
     for index in range(steps):
         expansion = expand(objective, data, theta, max_iterations=max_iterations)
         best, grid = _choose(expansion, damping, relative, tol)
+        _require_step(best, objective.name)
         literal = index == 0 and damping != "auto"
         story.append(_record(expansion, best, grid, accepted=literal or best.loss < expansion.linearisation.value))
         if not story[-1].accepted:
@@ -73,6 +74,14 @@ def _choose(
     if damping == "auto":
         return expansion.search(tol=tol)
     return expansion.attempt(damping if relative else damping / expansion.unit, tol=tol), ()
+
+
+def _require_step(best: Attempt, name: str) -> None:
+    if not bool(torch.isfinite(best.solution.x).all()):
+        raise InvalidInputError(
+            f"the step of {name!r} at a relative damping of {best.damping:.1e} is not finite: the curvature is "
+            f"singular and its solve divides by the damping. Pass a larger damping, or 'auto'."
+        )
 
 
 def _record(expansion: Expansion[Data], best: Attempt, grid: tuple[Trial, ...], *, accepted: bool) -> Step:
