@@ -53,6 +53,16 @@ def test_transform_is_the_kernel_model(X):
     )
 
 
+def test_transform_holds_a_piece_of_the_rows_at_a_time(X, monkeypatch):
+    fitted = model().fit(X)
+    whole, seen = fitted.transform(X), []
+    rows = Krepes.kernel_rows
+    monkeypatch.setattr(Krepes, "kernel_rows", lambda self, x: seen.append(len(x)) or rows(self, x))
+    fitted.set_params(memory_budget=100 * 32 * 40)
+    torch.testing.assert_close(fitted.transform(X), whole, rtol=1e-5, atol=1e-6)  # float32 kernel
+    assert seen == [100, 100, 100]
+
+
 def test_landmark_points_are_the_views_that_the_pass_saw(X):
     stream = ViewStream(X, GaussianNoise(0.3), seed=5)
     fitted = model().fit(stream)

@@ -168,7 +168,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Batch) -> Tensor:
         """Return the embeddings ``Z = K A + 1 γᵀ``, ``(t, h)``, float64, of samples ``X`` ``(t, ...)``."""
-        return self.kernel_rows(X) @ self.A_ + self.gamma_
+        A, gamma = self.A_, self.gamma_
+        # Four copies of a piece of the rows at most: the kernel's, float64, and what making them takes.
+        size = max(1, self.memory_budget // (32 * len(A)))
+        return torch.cat([self.kernel_rows(x) @ A + gamma for _, x in batches.chunks(X, size)])
 
     def kernel_rows(self, X: Batch) -> Tensor:
         """Return ``K_tm``, ``(t, q)``, float64: the kernel of samples ``X`` ``(t, ...)`` with the landmark points."""
