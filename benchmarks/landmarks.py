@@ -83,7 +83,7 @@ def run(n: int = 50_000, d: int = 1024, m: int = 500, *, clusters: int = 300, se
     }
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     """Print the table."""
     result = run()
     print("landmarks:", ", ".join(f"{key}={value}" for key, value in result["setting"].items()))
@@ -93,6 +93,7 @@ def main() -> None:
     for key, value in result.items():
         if isinstance(value, float):
             print(f"{key}: {value:.2f}")
+    return result
 
 
 if __name__ == "__main__":

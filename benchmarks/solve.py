@@ -210,13 +210,14 @@ def run(sizes: tuple[int, ...] = (20_000, 200_000), *, q: int = 500, h: int = 12
     }
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     """Print the table."""
     torch.set_num_threads(1)
     result = run()
     print(pd.DataFrame(result["records"]).set_index("n").T.to_string(float_format="{:.3g}".format))
     print(f"q={result['q']}, h={result['h']}, damping {result['damping']:.2g} found in {result['search_s']:.1f} s")
     print(f"solve time, largest over smallest n: {result['solve_time_ratio']:.2f}")
+    return result
 
 
 if __name__ == "__main__":
