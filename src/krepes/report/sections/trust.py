@@ -20,6 +20,14 @@ PROBE_ROWS, COVERAGE_ROWS = 5000, 500
 LOWEST_GAIN, LOWEST_COVERAGE, FEWEST_SAMPLES = 0.25, 0.5, 30
 SHARES = {"surrogate accuracy", "encoder accuracy", "same decision"}
 KEY, TITLE = "trust", "How far to trust it"
+CAVEAT = (
+    "A solved step and well spanned samples are needed for a good explanation and do not make one: whether the "
+    "surrogate decides like the encoder shows only with labels."
+)
+PROBE_CAVEAT = (
+    "Agreement of linear probes shows that the surrogate keeps what those labels need; it does not show that every "
+    "single explanation is right."
+)
 NO_LABELS = "To compare the surrogate with the encoder, pass labels=(training, test) to build_report."
 
 
@@ -44,8 +52,7 @@ def trust(evidence: Evidence) -> Section:
         KEY,
         TITLE,
         finding[0].upper() + finding[1:],
-        "Agreement of linear probes shows that the surrogate keeps what those labels need; it does not show that every "
-        "single explanation is right.",
+        CAVEAT if probes is None else PROBE_CAVEAT,
         (*blocks, *_consistency(evidence)),
         headline,
     )
