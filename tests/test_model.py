@@ -262,6 +262,21 @@ def test_another_encoder_is_refused(X, tmp_path):
         Krepes.load(tmp_path / "run", network)
 
 
+def test_the_same_weights_in_another_network_are_refused(X, tmp_path):
+    network = encoder()
+    Krepes(network, m=10, h=4, augment=GaussianNoise(0.3), progress=False).fit(X).save(tmp_path / "run")
+    with pytest.raises(RunFolderError, match="the forward pass is another one"):
+        Krepes.load(tmp_path / "run", nn.Sequential(network[0], nn.ReLU(), network[2]))
+
+
+def test_a_fit_that_fails_leaves_no_old_coefficients(X):
+    fitted = model().fit(X)
+    with pytest.raises(RankDeficientKernelError):
+        fitted.set_params(kernel=Linear(), landmarks="uniform", h=7).fit(X)
+    with pytest.raises(NotFittedError):
+        fitted.transform(X)
+
+
 def test_saving_over_a_run_replaces_it(X, tmp_path):
     model().fit(X).save(tmp_path / "run")
     model(h=3).fit(X).save(tmp_path / "run")

@@ -138,6 +138,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns:
             The fitted model.
         """
+        vars(self).pop("solution_", None)  # a fit that fails must not leave the old coefficients to new landmarks
         self.objective_ = make_objective(self.objective)
         self.stream_ = self._stream(X)
         self.n_samples_, self.p_ = self.stream_.n, self.stream_.p
@@ -237,7 +238,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             A model that transforms and explains; the stream of training data is not part of it.
 
         Raises:
-            RunFolderError: If the encoder's weights or the kernel's settings are not those of the run.
+            RunFolderError: If the encoder's weights, the kernel's settings or its values are not those of the run.
         """
         arrays, manifest = read_run(folder)
         model = cls(kernel, **manifest["parameters"])
@@ -263,6 +264,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"{manifest['kernel']}. Pass the encoder with the weights of the run."
             )
         model._prepare()
+        model._require_points(arrays["K_mm"], folder)
         model.solution_ = Solution.from_dict(manifest["solution"], arrays["theta0"], arrays["theta"])
         extra = manifest["moments"]
         model.data_ = extra and Moments(
@@ -351,6 +353,15 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._rcond = max(1e-10, 32 * torch.finfo(K.dtype).eps)
         K = K.to("cpu", torch.float64)
         self.K_mm_ = (K + K.T) / 2
+
+    def _require_points(self, stored: Tensor, folder: str | Path) -> None:
+        """Raise unless the kernel has the values of the run at the landmark points: weights alone do not fix it."""
+        gap = float((self.K_mm_ - stored).abs().max() / stored.abs().max())
+        if not gap <= 1e-2:  # other hardware rounds otherwise, and may flip a few ReLUs
+            raise RunFolderError(
+                f"the kernel given to load has the weights and settings of {folder}, but at its landmark points it "
+                f"differs by {gap:.1e} relative: the forward pass is another one. Pass the encoder of the run."
+            )
 
     def _start(self, draw: torch.Generator) -> Tensor:
         if self.init == "pca":
