@@ -234,6 +234,7 @@ def test_a_backbone_without_gradients_can_be_left_out(generator):
     torch.testing.assert_close(K, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_a_scripted_part_is_served_by_the_fallback(generator):
     encoder = nn.Sequential(Refused.scripted(), nn.Tanh())
     X = torch.randn(5, 3, generator=generator)

@@ -261,7 +261,7 @@ def _three(X: Batch) -> Batch:
     """Return the three most varied samples; of fewer, repeats with slightly scaled values, so that no two are alike."""
     n = batches.count(X)
     if n >= PROBE:
-        leaves = [leaf for leaf in pytree.tree_leaves(X) if isinstance(leaf, Tensor)]
+        leaves = [leaf for leaf in pytree.tree_leaves(X) if isinstance(leaf, Tensor) and leaf.numel()]
         spread = sum(leaf.double().reshape(n, -1).std(1, correction=0).cpu() for leaf in leaves)
         assert isinstance(spread, Tensor)
         return batches.take(X, spread.argsort(descending=True, stable=True)[:PROBE].sort().values)
