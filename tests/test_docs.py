@@ -19,7 +19,8 @@ import typer
 import krepes
 from krepes import errors, runs, workspace
 from krepes.cli.app import app
-from krepes.settings import Settings
+from krepes.data import Schema
+from krepes.settings import Settings, tomllib
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -126,6 +127,14 @@ def parse(words):
 def test_a_wrong_command_is_noticed(line):
     with pytest.raises(Exception, match="no-such-option|row|nothing"):
         parse(shlex.split(line))
+
+
+@in_documents
+def test_settings_files_would_be_accepted(path):
+    for block in blocks(path):
+        if block.language == "toml":
+            values = tomllib.loads(block.text)
+            assert Schema.from_dict(values["columns"]) if "columns" in values else Settings.from_dict(values)
 
 
 @in_documents
