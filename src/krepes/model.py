@@ -138,8 +138,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns:
             The fitted model.
         """
-        if hasattr(self, "solution_"):  # a fit that fails must not leave the old coefficients to new landmarks
-            del self.solution_
+        self.__dict__.pop("solution_", None)  # a fit that fails must not leave old coefficients to new landmarks
         self.objective_ = make_objective(self.objective)
         self.stream_ = self._stream(X)
         self.n_samples_, self.p_ = self.stream_.n, self.stream_.p
