@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from krepes.encoders.resmlp import ResMLP
 from krepes.errors import InvalidInputError, NotFittedError, UnsupportedEncoderError
-from krepes.kernels import forms
+from krepes.kernels import forms, patches
 from krepes.kernels.entk import EmpiricalNTK
 from networks import NETWORKS, Lambda, make
 from oracles.jacobian import call, tangent_features
@@ -108,6 +108,17 @@ def test_both_routes_give_the_same_kernel(name, route, generator, monkeypatch):
     monkeypatch.setattr(forms.Form, "route", lambda self, m: route)
     monkeypatch.setattr(forms, "TILE", 200)
     monkeypatch.setattr(forms, "INNER_BLOCK", 50)
+    kernel = EmpiricalNTK(encoder.double(), heads=2)
+    assert errors(kernel(X, Y), oracle(kernel, encoder, X, Y)).max() <= FLOAT64
+
+
+@pytest.mark.parametrize("name", ["cnn", "conv1d", "conv2d, grouped and dilated", "conv2d, many channels", "conv3d"])
+@pytest.mark.parametrize("many", [0, 10**9])
+def test_shifted_and_unfolded_pictures_give_the_same_gradients(name, many, generator, monkeypatch):
+    encoder, inputs = make(name)
+    X, Y = to_double(inputs(5, generator)), to_double(inputs(4, generator))
+    monkeypatch.setattr(forms.Form, "route", lambda self, m: "explicit")
+    monkeypatch.setattr(patches, "MANY_PIXELS", many)
     kernel = EmpiricalNTK(encoder.double(), heads=2)
     assert errors(kernel(X, Y), oracle(kernel, encoder, X, Y)).max() <= FLOAT64
 
