@@ -1,6 +1,7 @@
 """The command line as a new user meets it: a mixed table, images, two questions, exit codes, clear errors."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from krepes.cli.app import app, main
 from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.settings import Settings
+from krepes.sources import open_source, split
 from krepes.workspace import open_run
 
 SMALL = ["-m", "25", "-h", "6", "--epochs", "1", "--quiet"]
@@ -189,3 +191,31 @@ def test_info_is_plain():
     values = json.loads(invoke("info", "--json"))
     assert values["torch"] == torch.__version__.split("+")[0] or values["torch"] == torch.__version__
     assert "barlow_twins" in values["objectives"]
+
+
+def test_scales_and_categories_come_from_training_rows_alone(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(50.0), "c": ["a", "b"] * 25})
+    settings = Settings(data=str(tmp_path / "t.csv"), holdout=0.2)
+    train, test = split(50, 0.2, 0)
+    frame.loc[test.tolist(), "x"] += 1e6
+    frame.loc[int(test[0]), "c"] = "only held out"
+    frame.to_csv(settings.data, index=False)
+    source = open_source(settings)
+    assert float(source.data[train, source.encoding.groups["x"][0]].mean().abs()) < 1e-5
+    assert source.encoding.feature_names[-1] == "c=(unknown)" and float(source.data[int(test[0]), -1]) == 1.0
+
+
+def test_audits_compare_neither_ids_nor_labels(run):
+    assert list(open_run(run).columns) == ["sex", "school", "age", "constant"]
+
+
+def test_a_corrupt_image_is_refused_by_name_or_skipped(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(30):
+        Image.fromarray(rng.integers(0, 255, (8, 8, 3)).astype(np.uint8)).save(tmp_path / "pictures" / f"{i}.png")
+    (tmp_path / "pictures" / "broken.png").write_bytes(b"not a picture")
+    settings = Settings(data=str(tmp_path / "pictures"), size=8)
+    with pytest.raises(InvalidInputError, match=r"broken\.png"):
+        open_source(settings)
+    assert open_source(replace(settings, skip_broken=True)).n == 30

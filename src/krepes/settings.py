@@ -28,6 +28,7 @@ class Settings:
         label: Column (or the data set's own labels, ``"label"``) that judges; it never reaches the encoder.
         exclude: Columns of a table that the encoder must not see.
         size: Side of images, in pixels.
+        skip_broken: Leave out images that cannot be read instead of refusing the folder.
         mean: Subtracted from each channel of an image, for an encoder that was trained so.
         std: Then divided by; beside ``mean``.
         holdout: Share of the rows that is kept from the fit, to be explained.
@@ -54,6 +55,7 @@ class Settings:
     label: str | None = None
     exclude: tuple[str, ...] = ()
     size: int = 32
+    skip_broken: bool = False
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     holdout: float = 0.2

@@ -93,12 +93,20 @@ class Source:
         return places[str(id)]
 
 
+def split(n: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Return training and held-out rows of ``range(n)``, sorted; at least one is held out."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    held = max(1, round(n * holdout))
+    return order[held:].sort().values, order[:held].sort().values
+
+
 def open_source(settings: Settings, encoding: TabularEncoder | None = None) -> Source:
     """Open the data of some settings.
 
     Args:
         settings: Where the data are and how to read them.
-        encoding: How a table becomes numbers; by default read from this table.
+        encoding: How a table becomes numbers; by default read from its training rows. A category that only held-out
+            rows have becomes ``(unknown)``.
 
     Returns:
         The source.
@@ -135,7 +143,8 @@ def _table(frame: pd.DataFrame, settings: Settings, encoding: TabularEncoder | N
     seen = frame.drop(columns=sorted(hidden))
     if encoding is None:
         override = None if settings.schema is None else Schema.from_toml(settings.schema).kinds
-        encoding = TabularEncoder(Schema.infer(seen, override)).fit(seen)
+        train, _ = split(len(seen), settings.holdout, settings.seed)
+        encoding = TabularEncoder(Schema.infer(seen, override), unknown="bucket").fit(seen.iloc[train.numpy()])
     ids = list(range(len(frame))) if settings.id_column is None else frame[settings.id_column].tolist()
     labels = frame[settings.label].astype(str).to_numpy() if settings.label and settings.label in frame else None
     return Source("table", encoding.transform(seen), ids, frame, labels, encoding)
@@ -144,7 +153,7 @@ def _table(frame: pd.DataFrame, settings: Settings, encoding: TabularEncoder | N
 def _folder(path: Path, settings: Settings) -> Source:
     from krepes.data.images import image_folder
 
-    folder = image_folder(path, size=settings.size)
+    folder = image_folder(path, size=settings.size, on_error="skip" if settings.skip_broken else "raise")
     return Source("image", folder, folder.ids, labels=np.asarray(folder.labels))
 
 

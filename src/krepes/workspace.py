@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
@@ -26,7 +27,7 @@ from krepes.objectives import make_objective
 from krepes.rowstore import RowStore
 from krepes.runs import read_run
 from krepes.settings import Settings
-from krepes.sources import Source, open_source
+from krepes.sources import Source, open_source, split
 from krepes.views import (
     Augmentation,
     ColourJitter,
@@ -77,17 +78,18 @@ class Workspace:
         """Return the samples at ``rows`` of the source ``(b,)`` as the encoder wants them, un-augmented."""
         return self.stream.augment.plain(self.source.take(rows))
 
+    @property
+    def columns(self) -> pd.DataFrame | None:
+        """The table without row ids and labels: what an audit may compare, seen by the encoder or not."""
+        if self.source.table is None:
+            return None
+        hidden = [name for name in (self.settings.id_column, self.settings.label) if name in self.source.table]
+        return self.source.table.drop(columns=hidden)
+
     def pair(self, column: str) -> tuple[Any, Any]:
         """Return a column's values at the training and at the held-out rows."""
         values = self.source.column(column)
         return values[self.train.numpy()], values[self.test.numpy()]
-
-
-def split(n: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Return training and held-out rows of ``range(n)``, sorted; at least one is held out."""
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    held = max(1, round(n * holdout))
-    return order[held:].sort().values, order[:held].sort().values
 
 
 def open_stream(settings: Settings, source: Source, rows: Tensor) -> ViewStream:

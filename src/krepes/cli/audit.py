@@ -57,10 +57,11 @@ def audit_tables(space: Workspace, groups: list[str], label: str | None) -> dict
     landmark_rows = space.train[model.landmarks_]
     found = rankings(model, X_test, k=10)
     tables: dict[str, Any] = {}
-    if space.source.encoding is not None and space.source.table is not None:
-        train, test = (space.source.table.iloc[rows.numpy()] for rows in (space.train, space.test))
-        features = FeatureSpace.of(train)
-        gap = alignment_gap(model, X_test, test, space.source.table.iloc[landmark_rows.numpy()], features)
+    columns = space.columns
+    if space.source.encoding is not None and columns is not None:
+        features = FeatureSpace.of(columns.iloc[space.train.numpy()])
+        test, of_landmarks = columns.iloc[space.test.numpy()], columns.iloc[landmark_rows.numpy()]
+        gap = alignment_gap(model, X_test, test, of_landmarks, features)
         tables["features that the latent space preserves (alignment gap)"] = gap.ranked()
     for column in groups:
         values = space.source.column(column)
@@ -131,6 +132,9 @@ def report(
     out: o.Out = "report.html",
     group: o.Groups = None,
     label: o.Label = None,
+    id_column: o.IdColumn = None,
+    exclude: o.Exclude = None,
+    config: o.Config = None,
     data: o.Moved = None,
     quiet: o.Quiet = False,
 ) -> None:
@@ -143,10 +147,11 @@ def report(
     if (Path(source) / MANIFEST).exists():
         space = open_run(source, data=data)
     else:
-        settings = Settings.gather(None, {"data": source, "label": label})
+        flags = {"data": source, "label": label, "id_column": id_column, "exclude": exclude}
+        settings = Settings.gather(config, flags)
         space = fit_run(settings, Path(out).with_suffix("") / "run", progress=not quiet)
     label = label or space.settings.label
-    table = space.source.table
+    table = space.columns
     content = build_report(
         space.model,
         X_test=space.samples(space.test),

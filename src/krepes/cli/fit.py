@@ -13,8 +13,8 @@ from krepes.cli.show import console, show_frame, show_json, show_pairs
 from krepes.encoders import load_encoder, save_weights
 from krepes.encoders import pretrain as train
 from krepes.settings import Settings
-from krepes.sources import Source, open_source
-from krepes.workspace import Workspace, encoder_choice, open_stream, split
+from krepes.sources import Source, open_source, split
+from krepes.workspace import Workspace, encoder_choice, open_stream
 from krepes.workspace import fit as fit_run
 
 
@@ -27,6 +27,7 @@ def pretrain(
     label: o.Label = None,
     exclude: o.Exclude = None,
     size: o.Size = None,
+    skip_broken: o.SkipBroken = None,
     encoder: o.Encoder = None,
     encoder_option: o.EncoderOption = None,
     loss: o.Loss = None,
@@ -50,6 +51,7 @@ def pretrain(
             "label": label,
             "exclude": exclude,
             "size": size,
+            "skip_broken": skip_broken,
             "encoder": encoder,
             "encoder_options": o.pairs(encoder_option),
             "pretrain": loss,
@@ -92,6 +94,7 @@ def fit(
     label: o.Label = None,
     exclude: o.Exclude = None,
     size: o.Size = None,
+    skip_broken: o.SkipBroken = None,
     encoder: o.Encoder = None,
     encoder_option: o.EncoderOption = None,
     weights: o.Weights = None,
@@ -126,6 +129,7 @@ def fit(
             "label": label,
             "exclude": exclude,
             "size": size,
+            "skip_broken": skip_broken,
             "encoder": encoder,
             "encoder_options": o.pairs(encoder_option),
             "weights": weights,

@@ -20,6 +20,7 @@ IdColumn = Annotated[str | None, typer.Option(help="Column of a table with the r
 Label = Annotated[str | None, typer.Option(help="Column that judges; the encoder never sees it.")]
 Exclude = Annotated[list[str] | None, typer.Option(help="Column that the encoder must not see (repeatable).")]
 Size = Annotated[int | None, typer.Option(help="Side of images, in pixels.")]
+SkipBroken = Annotated[bool | None, typer.Option("--skip-broken", help="Leave out images that cannot be read.")]
 Encoder = Annotated[str | None, typer.Option(help="mlp, resmlp, resnet18, ..., module:factory, or rbf.")]
 EncoderOption = Annotated[list[str] | None, typer.Option(help="name=value for the encoder's factory (repeatable).")]
 Weights = Annotated[str | None, typer.Option(help="Weights: safetensors or a torch checkpoint. Without: train here.")]

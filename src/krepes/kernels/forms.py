@@ -117,11 +117,11 @@ def inner(G: Tensor, G_other: Tensor, *, dtype: torch.dtype | None = None) -> Te
     """
     P = G.shape[1]
     if P <= INNER_BLOCK:
-        return matmul(G, G_other.T, dtype)
+        return matmul(G, G_other.to(G.device).T, dtype)
     total = torch.zeros(G.shape[0], G_other.shape[0], dtype=torch.float64, device=G.device)
     for start in range(0, P, INNER_BLOCK):
         block = slice(start, start + INNER_BLOCK)
-        total += matmul(G[:, block], G_other[:, block].T, dtype)
+        total += matmul(G[:, block], G_other[:, block].to(G.device).T, dtype)
     return total
 
 

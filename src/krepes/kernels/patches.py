@@ -20,7 +20,6 @@ from torch import Tensor
 
 from krepes.kernels.forms import ELEMENTWISE, TILE, Form, Outer, matmul, take
 
-
 MANY_PIXELS = 4
 """Pixels a channel from which shifting pictures is faster than unfolding them (measured on ResNet-18)."""
 

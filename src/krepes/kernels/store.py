@@ -61,7 +61,7 @@ class Side:
             return self._explicit(form, self.G, square, v, limit, dtype)
         K = None
         if self.form is not None:
-            K = _select(_cast(form, dtype), self.columns).gram(self.form)
+            K = _select(_cast(form, dtype), self.columns).gram(_beside(self.form, form))
         return Contraction(K, squares(form, limit) if square else None, form.dot(v) if v is not None else None)
 
     def _explicit(
@@ -141,6 +141,14 @@ class Prepared:
         size = int(torch.Size(shape).numel())
         path = str(Path(self.folder.name) / name)
         return torch.from_file(path, shared=True, size=size, dtype=like.dtype).reshape(shape)
+
+
+def _beside(form: Form, other: Form) -> Form:
+    """Return the form on the device of another: a side that was spilled to disk is read through the CPU."""
+    device = getattr(other, other.fields[-1]).device
+    if getattr(form, form.fields[-1]).device == device:
+        return form
+    return replace(form, **{name: getattr(form, name).to(device) for name in form.fields})  # type: ignore[type-var]
 
 
 def squares(form: Form, limit: int) -> Tensor:
