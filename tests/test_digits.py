@@ -22,17 +22,15 @@ def test_the_step_lowers_every_objective_on_digits():
     rows = []
     for name in OBJECTIVES:
         solution = Krepes(encoder, objective=name, m=200, h=32, progress=False).fit(stream).solution_
-        rows.append(
-            {
-                "objective": name,
-                "loss before": solution.loss_before,
-                "loss after": solution.loss_after,
-                "damping": solution.damping,
-                "gain": solution.gain,
-                "iterations": solution.iterations,
-                "converged": solution.converged,
-            }
-        )
+        rows.append({
+            "objective": name,
+            "loss before": solution.loss_before,
+            "loss after": solution.loss_after,
+            "damping": solution.damping,
+            "gain": solution.gain,
+            "iterations": solution.iterations,
+            "converged": solution.converged,
+        })
     table = pd.DataFrame(rows)
     print("\n" + table.to_string(index=False, float_format=lambda x: f"{x:.4g}"))
     assert (table["loss after"] < table["loss before"]).all()
