@@ -23,7 +23,7 @@ from krepes.kernels.store import Prepared, squares
 from krepes.kernels.tangent import Coverage, Tangent
 
 GIB = 1 << 30
-LARGEST_CHUNK = 1024
+LARGEST_CHUNK = 512
 LARGEST_SHARE = 256 << 20
 """Bytes of activations a chunk of rows is allowed at most: larger chunks leave the cache and gain nothing."""
 

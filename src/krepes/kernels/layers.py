@@ -86,7 +86,8 @@ class Rule(ABC):
 
 def _heads(d: list[Tensor], n: int, layout: Layout) -> Tensor:
     """Return ``(n, T, r O)`` of ``r`` output gradients ``(*lead, O)``."""
-    return torch.cat([layout.tokens(part, n, 1) for part in d], dim=-1)
+    tokens = [layout.tokens(part, n, 1) for part in d]
+    return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
 
 
 class _Affine(Rule):
