@@ -219,3 +219,10 @@ def test_a_corrupt_image_is_refused_by_name_or_skipped(tmp_path):
     with pytest.raises(InvalidInputError, match=r"broken\.png"):
         open_source(settings)
     assert open_source(replace(settings, skip_broken=True)).n == 30
+
+
+def test_training_rows_are_shuffled_so_that_batches_mix_classes():
+    train, test = split(1000, 0.2, seed=0)
+    assert sorted([*train.tolist(), *test.tolist()]) == list(range(1000))
+    first = (train[:256] < 500).float().mean()
+    assert 0.35 < float(first) < 0.65  # sorted data would give 1.0

@@ -94,10 +94,14 @@ class Source:
 
 
 def split(n: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Return training and held-out rows of ``range(n)``, sorted; at least one is held out."""
+    """Return training rows of ``range(n)``, shuffled, and held-out rows, sorted; at least one is held out.
+
+    Shuffled, because objectives that compare the samples of a batch take them in order: a folder sorted by class would
+    give batches of one class.
+    """
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     held = max(1, round(n * holdout))
-    return order[held:].sort().values, order[:held].sort().values
+    return order[held:], order[:held].sort().values
 
 
 def open_source(settings: Settings, encoding: TabularEncoder | None = None) -> Source:

@@ -51,7 +51,7 @@ class Workspace:
     Attributes:
         settings: What decided it.
         source: All samples.
-        train: Rows of the source that were fitted, sorted.
+        train: Rows of the source that were fitted, in the order of the stream.
         test: Rows that were held out, sorted.
         stream: The views of the training rows.
         model: The fitted model.
