@@ -76,6 +76,8 @@ def test_influence_answers_for_a_pair_and_for_a_group(run):
     assert pair["raises"][0]["influence"] > 0 > pair["lowers"][0]["influence"]
     group = json.loads(invoke("influence", run, "--row", "p17", "--toward", "sex=F", "--quiet", "--json"))
     assert group["outcome"] == "pull of p17 towards sex=F"
+    concept = json.loads(invoke("influence", run, "--row", "p17", "--toward", "concept:sex=F", "--quiet", "--json"))
+    assert concept["outcome"] == "place of p17 along concept:sex=F" and concept["raises"][0]["influence"] > 0
 
 
 def test_audit_carries_its_baselines(run):

@@ -13,11 +13,15 @@ import typer
 from krepes.attribution import attribute
 from krepes.cli import options as o
 from krepes.cli.show import console, show_frame, show_json
+from krepes.concepts import ConceptVector
 from krepes.errors import InvalidInputError
 from krepes.influence import influence as influence_of
 from krepes.influence import pull, similarity
+from krepes.influence import toward as along
 from krepes.influence.outcomes import Outcome
 from krepes.workspace import Workspace, open_run
+
+CONCEPT = "concept:"
 
 
 def explain(
@@ -66,7 +70,9 @@ def _save_strip(space: Workspace, places: torch.Tensor, found: Any, top: int, pa
 def influence(
     run: o.Run,
     row: o.Rows,
-    toward: Annotated[str | None, typer.Option(help="column=value: a group to be pulled towards.")] = None,
+    toward: Annotated[
+        str | None, typer.Option(help="column=value: a group; concept:column=value: its direction.")
+    ] = None,
     top: o.Top = 10,
     draws: Annotated[int, typer.Option(help="Average over so many new draws of the views.")] = 0,
     data: o.Moved = None,
@@ -75,7 +81,8 @@ def influence(
 ) -> None:
     """Which training rows would change this if they weighed more, or were removed?
 
-    Two rows: what brings them together or apart. One row with --toward: what pulls it to a group.
+    Two rows: what brings them together or apart. One row with --toward: what pulls it to a group, or along the
+    direction of a concept that separates the group from the others.
 
     Example: [bold]krepes influence runs/income --row 17 --row 42[/]
 
@@ -103,7 +110,7 @@ def _outcome(space: Workspace, row: list[str], toward: str | None) -> Outcome:
         return similarity(space.model, *samples, name=f"similarity of {row[0]} and {row[1]}")
     if len(samples) != 1:
         raise InvalidInputError(f"{len(samples)} rows were given with --toward: pass one.")
-    column, equals, value = toward.partition("=")
+    column, equals, value = toward.removeprefix(CONCEPT).partition("=")
     values = space.source.column(column)[space.train.numpy()].astype(str)
     inside = np.flatnonzero(values == value)
     if not equals or not 0 < len(inside) < len(values):
@@ -113,4 +120,7 @@ def _outcome(space: Workspace, row: list[str], toward: str | None) -> Outcome:
         )
     outside = np.flatnonzero(values != value)
     group, others = (space.samples(space.train[torch.from_numpy(part[:500])]) for part in (inside, outside))
+    if toward.startswith(CONCEPT):
+        concept = ConceptVector.fit(space.model, group, others, name=toward)
+        return along(space.model, samples[0], concept.v, name=f"place of {row[0]} along {toward}")
     return pull(space.model, samples[0], group, others, name=f"pull of {row[0]} towards {toward}")
