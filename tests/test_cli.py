@@ -198,7 +198,7 @@ def test_info_is_plain():
 def test_scales_and_categories_come_from_training_rows_alone(tmp_path):
     frame = pd.DataFrame({"x": np.arange(50.0), "c": ["a", "b"] * 25})
     settings = Settings(data=str(tmp_path / "t.csv"), holdout=0.2)
-    train, test = split(50, 0.2, 0)
+    train, test = split(50, Settings(holdout=0.2, seed=0))
     frame.loc[test.tolist(), "x"] += 1e6
     frame.loc[int(test[0]), "c"] = "only held out"
     frame.to_csv(settings.data, index=False)
@@ -224,7 +224,7 @@ def test_a_corrupt_image_is_refused_by_name_or_skipped(tmp_path):
 
 
 def test_training_rows_are_shuffled_so_that_batches_mix_classes():
-    train, test = split(1000, 0.2, seed=0)
+    train, test = split(1000, Settings(holdout=0.2, seed=0))
     assert sorted([*train.tolist(), *test.tolist()]) == list(range(1000))
     first = (train[:256] < 500).float().mean()
     assert 0.35 < float(first) < 0.65  # sorted data would give 1.0

@@ -7,23 +7,32 @@ import pandas as pd
 import pytest
 
 from krepes.errors import InvalidInputError
-from krepes.reproduce import TARGETS, Target, find_target, reproduce
-from krepes.reproduce.base import Scale, markdown
+from krepes.figures.style import new_figure
+from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce
+from krepes.reproduce.base import markdown
+from krepes.reproduce.trial import Trial
+from krepes.settings import Settings
+
+PAPER = pd.DataFrame({"data": ["a"], "method": ["ours"], "paper": [0.5]})
 
 
-def target(run):
-    paper = pd.DataFrame({"data": ["a"], "method": ["ours"], "paper": [0.5]})
-    return Target("toy", "A toy table", ("none",), ("data", "method"), run, paper, "made up")
+@pytest.fixture
+def three_seeds(monkeypatch):
+    scale = Scale("quick", seeds=3, m=10, h=4, test=20, images=50, streamed=50, halves=2, retrainings=2)
+    monkeypatch.setitem(SCALES, "quick", scale)
 
 
-def test_seeds_are_averaged_and_the_papers_figure_stands_beside(tmp_path, monkeypatch):
-    scale = Scale(train=1, test=1, epochs=1, m=1, h=1, seeds=3, width=4)
-    monkeypatch.setitem(__import__("krepes.reproduce.base", fromlist=["SCALES"]).SCALES, "quick", scale)
+def toy(run, **rest):
+    return Target("toy", "A toy table", ("none",), ("data", "method"), run, "made up", paper=PAPER, **rest)
 
-    def run(size, data_dir, seed):
-        return pd.DataFrame({"data": ["a", "a"], "method": ["ours", "random"], "value": [seed + 1.0, 0.25]})
 
-    table = reproduce(target(run), "quick", None, tmp_path)
+def found(trial):
+    rows = pd.DataFrame({"data": ["a", "a"], "method": ["ours", "random"], "value": [trial.seed + 1.0, 0.25]})
+    return Findings(rows, {"first": new_figure(1.0)})
+
+
+def test_seeds_are_averaged_and_the_papers_figure_stands_beside(tmp_path, three_seeds):
+    table = reproduce(toy(found), "quick", None, tmp_path)
     assert table["mean"].tolist() == [2.0, 0.25] and table["spread"].tolist() == [1.0, 0.0]
     assert table["seeds"].tolist() == [3, 3] and table["paper"].iloc[0] == 0.5 and pd.isna(table["paper"].iloc[1])
     story = json.loads((tmp_path / "toy-quick.json").read_text())
@@ -32,11 +41,56 @@ def test_seeds_are_averaged_and_the_papers_figure_stands_beside(tmp_path, monkey
     assert "`krepes reproduce toy --scale quick`" in page and "| a | random | 0.25 | 0 | 3 | – |" in page
 
 
+def test_figures_and_verdicts_go_to_the_page(tmp_path, three_seeds):
+    def judge(table):
+        best = table.set_index("method")["mean"]
+        return [("ours ahead of random", best["ours"] > best["random"]), ("random ahead of ours", False)]
+
+    reproduce(toy(found, draw=lambda table: new_figure(1.0), judge=judge), "quick", None, tmp_path)
+    assert (tmp_path / "toy-quick.png").read_bytes()[:4] == b"\x89PNG" and (tmp_path / "toy-quick-first.png").exists()
+    page = (tmp_path / "toy-quick.md").read_text()
+    assert "- holds: ours ahead of random" in page and "- **does not hold**: random ahead of ours" in page
+    assert "(toy-quick-first.png)" in page
+    claims = json.loads((tmp_path / "toy-quick.json").read_text())["claims"]
+    assert [claim["holds"] for claim in claims] == [True, False]
+
+
 def test_unknown_names_and_scales_are_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match="cannot be reproduced yet: choose one of consistency"):
+    with pytest.raises(InvalidInputError, match="cannot be reproduced: choose one of encoders"):
         find_target("everything")
     with pytest.raises(InvalidInputError, match="scale='huge' is unknown"):
         reproduce(TARGETS["spectral"], "huge", None, tmp_path)
+    with pytest.raises(InvalidInputError, match="there is no recipe for 'imagenet'"):
+        recipe("imagenet", loss="simclr", scale="quick", seed=0)
+
+
+def test_every_target_of_the_paper_is_there():
+    wanted = "coverage init landmarks consistency alignment groups concept faithfulness scalability spectral samples"
+    assert {*wanted.split(), "repulsive"} <= TARGETS.keys()
+    for target in TARGETS.values():
+        assert target.paper is None or set(target.paper.columns) == {*target.keys, "paper"}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_recipes_are_settings_that_a_file_can_hold(scale, tmp_path):
+    settings = recipe("mnist", loss="vicreg", scale=scale, seed=3)
+    path = tmp_path / "recipe.json"
+    path.write_text(json.dumps(settings.to_dict()))
+    assert Settings.gather(path, {}) == settings and settings.pretrain == "vicreg" and settings.seed == 3
+
+
+def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
+    settings = Settings(data="digits", max_rows=100, epochs=1, encoder="mlp", encoder_options={"width": 8, "out": 4})
+    monkeypatch.setattr("krepes.reproduce.trial.recipe", lambda data, **_: settings)
+    scale = Scale("quick", seeds=1, m=10, h=4, test=15, images=50, streamed=30, halves=2, retrainings=2)
+    trial = Trial(scale, 0, None, tmp_path)
+    first = trial.experiment("digits")
+    monkeypatch.setattr("krepes.reproduce.trial.train_encoder", None)
+    again = trial.experiment("digits")
+    assert len(first.test) == 15 and len(first.labels[0]) == 80
+    assert bool((first.encoder(first.test) == again.encoder(first.test)).all())
+    assert json.loads((tmp_path / "digits-barlow_twins-quick-0.json").read_text())["max_rows"] == 100
+    assert trial.fit(first).n_samples_ == 80 and trial.fit(first, objective="simclr").n_samples_ == 30
 
 
 def test_markdown_keeps_rows_apart():

@@ -7,6 +7,7 @@ r"""`Krepes`: from views to landmarks, kernel, principal components, one damped 
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,8 @@ from krepes.runs import flatten_batch, read_run, unflatten_batch, versions, writ
 from krepes.solution import Solution
 from krepes.solvers import solve
 from krepes.views import Augmentation, Identity, ViewStream
+
+AFTER_THE_PASS = frozenset({"objective", "h", "init", "damping", "steps", "tol"})
 
 
 class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -156,16 +159,33 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.points_ = batches.map_tensors(lambda x: x.flatten(0, 1), self.stream_.views_of(self.landmarks_))
         self._prepare()
         self.data_ = self._pass(workdir)
-        theta0 = torch.nn.functional.pad(self._start(draw), (0, 0, 0, 1))
-        self.solution_ = solve(
-            self.objective_,
-            self.data_,
-            theta0,
-            damping=self.damping,
-            steps=self.steps,
-            tol=self.tol,
-        )
+        self._solve()
         return self
+
+    def refit(self, **changes: Any) -> Krepes:
+        """Return a model of another objective on the same landmarks and kernel rows, without another pass.
+
+        Args:
+            **changes: Parameters that act after the pass: ``objective``, ``h``, ``init``, ``damping``, ``steps``,
+                ``tol``.
+
+        Returns:
+            A new model; this one is left as it is.
+
+        Raises:
+            InvalidInputError: If another parameter is named, or the pass did not keep what the objective needs: moments
+                and rows do not replace each other, and inputs or traces are kept for an objective that asks for them.
+        """
+        self._solution()
+        early = sorted(set(changes) - AFTER_THE_PASS)
+        if early:
+            raise InvalidInputError(f"{early} act before the pass: fit again. A refit takes {sorted(AFTER_THE_PASS)}.")
+        model: Krepes = copy.copy(self).set_params(**changes)
+        model.objective_ = make_objective(model.objective)
+        model._stream(self.stream_) if hasattr(self, "stream_") else None
+        model._require_data()
+        model._solve()
+        return model
 
     def transform(self, X: Batch) -> Tensor:
         """Return the embeddings ``Z = K A + 1 γᵀ``, ``(t, h)``, float64, of samples ``X`` ``(t, ...)``."""
@@ -363,11 +383,38 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"differs by {gap:.1e} relative: the forward pass is another one. Pass the encoder of the run."
             )
 
-    def _start(self, draw: torch.Generator) -> Tensor:
+    def _require_data(self) -> None:
+        """Raise unless the pass kept what the objective needs."""
+        kept, wanted = type(self.data_).__name__, self.objective_
+        lacking = ""
+        if isinstance(wanted, MomentObjective) != isinstance(self.data_, Moments):
+            lacking = "moments" if isinstance(wanted, MomentObjective) else "rows"
+        elif isinstance(self.data_, Moments) and isinstance(wanted, MomentObjective):
+            lacking = "inputs" if wanted.needs_inputs and self.data_.KX is None else lacking
+            lacking = "traces" if wanted.needs_trace and self.data_.trace is None else lacking
+        if lacking:
+            raise InvalidInputError(
+                f"objective '{wanted.name}' needs {lacking}, and the pass kept {kept} without: fit with it first, and "
+                f"refit the others."
+            )
+
+    def _solve(self) -> None:
+        """Take the step from the start."""
+        theta0 = torch.nn.functional.pad(self._start(), (0, 0, 0, 1))
+        self.solution_ = solve(
+            self.objective_,
+            self.data_,
+            theta0,
+            damping=self.damping,
+            steps=self.steps,
+            tol=self.tol,
+        )
+
+    def _start(self) -> Tensor:
         if self.init == "pca":
             return principal_component_init(self.K_mm_, self.h, rcond=self._rcond)
         if self.init == "kaiming":
-            return kaiming_init(len(self.K_mm_), self.h, generator=draw)
+            return kaiming_init(len(self.K_mm_), self.h, generator=torch.Generator().manual_seed(self.seed))
         raise InvalidInputError(f"init={self.init!r} is unknown: choose 'pca' or 'kaiming'.")
 
     def _pass(self, workdir: str | Path | None) -> Moments | RowStore:

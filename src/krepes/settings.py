@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,13 +32,18 @@ class Settings:
         skip_broken: Leave out images that cannot be read instead of refusing the folder.
         mean: Subtracted from each channel of an image, for an encoder that was trained so.
         std: Then divided by; beside ``mean``.
+        max_rows: At most so many rows, drawn at random, are used; by default all.
         holdout: Share of the rows that is kept from the fit, to be explained.
         encoder: A name (mlp, resmlp, resnet18, ...), ``module:factory``, or ``rbf`` for a kernel without a network.
         encoder_options: Arguments of the encoder's factory.
         weights: Weights of the encoder; without them it is trained on the spot.
         pretrain: Loss of that training.
         epochs: Its length.
-        augment: ``noise``, ``drop``, ``scarf``, or ``images``; by default what suits the data.
+        batch_size: Samples in a training batch.
+        lr: Its peak learning rate.
+        projector: Widths of the head that its loss sees.
+        augment: ``noise``, ``drop``, ``scarf``, ``crops`` or ``images``; by default what suits the data.
+        augment_options: Its strengths, such as ``drop`` and ``noise`` of ``drop``, or ``crop`` of ``crops``.
         objective: Name of the objective.
         objective_options: Its hyper-parameters.
         m: Landmarks; by default 200, or half the rows of a small table.
@@ -58,13 +64,18 @@ class Settings:
     skip_broken: bool = False
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    max_rows: int | None = None
     holdout: float = 0.2
     encoder: str | None = None
     encoder_options: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
     pretrain: str = "barlow_twins"
     epochs: int = 20
+    batch_size: int = 256
+    lr: float = 1e-3
+    projector: tuple[int, ...] = (256, 256)
     augment: str | None = None
+    augment_options: dict[str, float] = field(default_factory=dict)
     objective: str = "barlow_twins"
     objective_options: dict[str, Any] = field(default_factory=dict)
     m: int | None = None
@@ -96,10 +107,10 @@ class Settings:
 
     @classmethod
     def gather(cls, path: str | Path | None, flags: dict[str, Any]) -> Settings:
-        """Return the settings of a TOML file, if there is one, overridden by the flags that were given.
+        """Return the settings of a file, if there is one, overridden by the flags that were given.
 
         Args:
-            path: A TOML file, or ``None``.
+            path: A TOML file, the JSON that runs and reproductions keep, or ``None``.
             flags: Values by name; ``None`` means not given.
 
         Returns:
@@ -111,8 +122,9 @@ class Settings:
         values: dict[str, Any] = {}
         if path is not None:
             try:
-                values = tomllib.loads(Path(path).read_text())
-            except (OSError, tomllib.TOMLDecodeError) as error:
+                text = Path(path).read_text()
+                values = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+            except (OSError, ValueError) as error:
                 raise InvalidInputError(f"the settings file {path} cannot be read: {error}.") from error
         values |= {name: value for name, value in flags.items() if value is not None}
         if not values.get("data"):

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from krepes._checks import require_range
 from krepes.batches import Batch
 from krepes.data.frames import read_table
 from krepes.data.schema import Schema
@@ -93,14 +94,16 @@ class Source:
         return places[str(id)]
 
 
-def split(n: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
+def split(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
     """Return training rows of ``range(n)``, shuffled, and held-out rows, sorted; at least one is held out.
 
     Shuffled, because objectives that compare the samples of a batch take them in order: a folder sorted by class would
     give batches of one class.
     """
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    held = max(1, round(n * holdout))
+    if settings.max_rows is not None:
+        require_range(settings.max_rows, "max_rows", low=2)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(settings.seed))[: settings.max_rows]
+    held = max(1, round(len(order) * settings.holdout))
     return order[held:], order[:held].sort().values
 
 
@@ -147,7 +150,7 @@ def _table(frame: pd.DataFrame, settings: Settings, encoding: TabularEncoder | N
     seen = frame.drop(columns=sorted(hidden))
     if encoding is None:
         override = None if settings.schema is None else Schema.from_toml(settings.schema).kinds
-        train, _ = split(len(seen), settings.holdout, settings.seed)
+        train, _ = split(len(seen), settings)
         encoding = TabularEncoder(Schema.infer(seen, override), unknown="bucket").fit(seen.iloc[train.numpy()])
     ids = list(range(len(frame))) if settings.id_column is None else frame[settings.id_column].tolist()
     labels = frame[settings.label].astype(str).to_numpy() if settings.label and settings.label in frame else None

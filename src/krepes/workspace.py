@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import shutil
@@ -18,7 +19,7 @@ from torch.utils.data import Dataset, Subset
 
 from krepes.batches import Batch, take
 from krepes.data.tabular import TabularEncoder
-from krepes.encoders import load_encoder, pretrain, save_weights
+from krepes.encoders import PretrainResult, load_encoder, pretrain, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
 from krepes.kernels.classic import RBF
@@ -34,6 +35,8 @@ from krepes.views import (
     Compose,
     FeatureDrop,
     GaussianNoise,
+    Grey,
+    HorizontalFlip,
     Normalise,
     RandomResizedCrop,
     Scarf,
@@ -96,7 +99,7 @@ def open_stream(settings: Settings, source: Source, rows: Tensor) -> ViewStream:
     """Return the views of some rows of a source."""
     data: Any = Subset(source.data, rows.tolist()) if isinstance(source.data, Dataset) else take(source.data, rows)
     sample = source.take(rows[:512])
-    return ViewStream(data, augmentation(settings, source, sample), seed=settings.seed)
+    return ViewStream(data, augmentation(settings, source, sample), seed=settings.seed, batch_size=settings.batch_size)
 
 
 def augmentation(settings: Settings, source: Source, sample: Batch) -> Augmentation:
@@ -114,17 +117,34 @@ def augmentation(settings: Settings, source: Source, sample: Batch) -> Augmentat
         InvalidInputError: If the name is unknown.
     """
     groups = () if source.encoding is None else tuple(tuple(columns) for columns in source.encoding.groups.values())
-    makers: dict[str, Callable[[], Augmentation]] = {
-        "noise": lambda: GaussianNoise(0.1 * float(sample.std())),
-        "drop": lambda: Compose(FeatureDrop(0.2, groups=groups), GaussianNoise(0.1)),
-        "scarf": lambda: Scarf(sample, groups=groups),
-        "images": lambda: Compose(RandomResizedCrop(scale=(0.4, 1.0)), ColourJitter(0.3, 0.3, 0.2, 0.05)),
-    }
+
+    def noise(noise: float = 0.1) -> Augmentation:
+        return GaussianNoise(noise * float(sample.std()))
+
+    def drop(drop: float = 0.2, noise: float = 0.1) -> Augmentation:
+        return Compose(FeatureDrop(drop, groups=groups), GaussianNoise(noise))
+
+    def scarf(rate: float = 0.6) -> Augmentation:
+        return Scarf(sample, rate, groups=groups)
+
+    def crops(crop: float = 0.5) -> Augmentation:
+        return RandomResizedCrop(scale=(crop, 1.0))
+
+    def images(crop: float = 0.4, jitter: float = 0.3, flip: float = 0.0, grey: float = 0.0) -> Augmentation:
+        colours = ColourJitter(jitter, jitter, jitter * 2 / 3, jitter / 6)
+        return Compose(RandomResizedCrop(scale=(crop, 1.0)), HorizontalFlip(flip), colours, Grey(grey))
+
+    makers: dict[str, Callable[..., Augmentation]] = {f.__name__: f for f in (noise, drop, scarf, crops, images)}
     default = {"table": "drop", "image": "images", "other": "noise"}[source.kind]
     name = settings.augment or default
     if name not in makers:
         raise InvalidInputError(f"augment={name!r} is unknown: choose one of {sorted(makers)}.")
-    made = makers[name]()
+    known = sorted(inspect.signature(makers[name]).parameters)
+    if not settings.augment_options.keys() <= set(known):
+        raise InvalidInputError(
+            f"augment_options {sorted(settings.augment_options)} do not fit augment={name!r}, which takes {known}."
+        )
+    made = makers[name](**settings.augment_options)
     return Compose(made, Normalise(settings.mean, settings.std)) if settings.mean else made
 
 
@@ -145,15 +165,49 @@ def open_encoder(settings: Settings, source: Source, stream: ViewStream, *, prog
     if settings.encoder == "rbf":
         sample = stream.plain(torch.arange(min(1000, stream.n)))
         return RBF.median(sample, generator=torch.Generator().manual_seed(settings.seed))
-    name, options = encoder_choice(settings, source, stream)
     if settings.weights is not None:
+        name, options = encoder_choice(settings, source, stream)
         return load_encoder(name, settings.weights, **options).encoder
+    logger.info("no weights were given: training by %s for %d epochs", settings.pretrain, settings.epochs)
+    return train_encoder(settings, source, stream, progress=progress).encoder
+
+
+def train_encoder(
+    settings: Settings,
+    source: Source,
+    stream: ViewStream,
+    *,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> PretrainResult:
+    """Train the encoder of some settings on views of their training rows.
+
+    Args:
+        settings: Which encoder, loss and schedule.
+        source: The data.
+        stream: Views of the training rows.
+        checkpoint: As in `krepes.encoders.pretrain`.
+        resume: Go on from the checkpoint; one that is finished is read and not trained again.
+        progress: Show a bar.
+
+    Returns:
+        The encoder and its history.
+    """
+    name, options = encoder_choice(settings, source, stream)
     torch.manual_seed(settings.seed)
-    encoder = load_encoder(name, **options).encoder
-    logger.info("no weights were given: training %s by %s for %d epochs", name, settings.pretrain, settings.epochs)
     return pretrain(
-        encoder, stream, loss=settings.pretrain, epochs=settings.epochs, seed=settings.seed, progress=progress
-    ).encoder
+        load_encoder(name, **options).encoder,
+        stream,
+        loss=settings.pretrain,
+        projector=settings.projector,
+        epochs=settings.epochs,
+        lr=settings.lr,
+        seed=settings.seed,
+        checkpoint=checkpoint,
+        resume=resume,
+        progress=progress,
+    )
 
 
 def fit(settings: Settings, folder: str | Path, *, progress: bool = True) -> Workspace:
@@ -168,7 +222,7 @@ def fit(settings: Settings, folder: str | Path, *, progress: bool = True) -> Wor
         The workspace.
     """
     source = open_source(settings)
-    train, test = split(source.n, settings.holdout, settings.seed)
+    train, test = split(source.n, settings)
     stream = open_stream(settings, source, train)
     encoder = open_encoder(settings, source, stream, progress=progress)
     m = settings.m or min(200, max(1, stream.n // 2))
@@ -217,7 +271,7 @@ def open_run(folder: str | Path, **changed: Any) -> Workspace:
     stored = folder / ENCODING
     encoding = TabularEncoder.from_dict(json.loads(stored.read_text())) if stored.is_file() else None
     source = open_source(settings, encoding)
-    train, test = split(source.n, settings.holdout, settings.seed)
+    train, test = split(source.n, settings)
     stream = open_stream(settings, source, train)
     kernel: nn.Module | Kernel
     if (folder / ENCODER).is_file():

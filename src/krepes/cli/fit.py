@@ -10,11 +10,10 @@ import typer
 
 from krepes.cli import options as o
 from krepes.cli.show import console, show_frame, show_json, show_pairs
-from krepes.encoders import load_encoder, save_weights
-from krepes.encoders import pretrain as train
+from krepes.encoders import save_weights
 from krepes.settings import Settings
 from krepes.sources import Source, open_source, split
-from krepes.workspace import Workspace, encoder_choice, open_stream
+from krepes.workspace import Workspace, open_stream, train_encoder
 from krepes.workspace import fit as fit_run
 
 
@@ -62,19 +61,8 @@ def pretrain(
     )
     source = open_source(settings)
     _show_schema(source, as_json)
-    stream = open_stream(settings, source, split(source.n, settings.holdout, settings.seed)[0])
-    name, arguments = encoder_choice(settings, source, stream)
-    built = load_encoder(name, **arguments).encoder
-    done = train(
-        built,
-        stream,
-        loss=settings.pretrain,
-        epochs=settings.epochs,
-        seed=settings.seed,
-        checkpoint=f"{out}.checkpoint",
-        resume=resume,
-        progress=not quiet,
-    )
+    stream = open_stream(settings, source, split(source.n, settings)[0])
+    done = train_encoder(settings, source, stream, checkpoint=f"{out}.checkpoint", resume=resume, progress=not quiet)
     save_weights(done.encoder, out)
     history = pd.DataFrame([asdict(epoch) for epoch in done.history])
     if as_json:

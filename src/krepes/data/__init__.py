@@ -5,7 +5,7 @@ A public data set is a module with one function: ``krepes.data.adult.load(data_d
 
 from collections.abc import Callable
 
-from krepes.data import adult, bank, cifar10, covertype, fairface, higgs, mnist
+from krepes.data import adult, bank, cifar10, covertype, fairface, higgs, mnist, scenes
 from krepes.data.frames import read_table
 from krepes.data.images import ImageFolder, image_folder
 from krepes.data.local import NamedImages, NamedTable
@@ -21,6 +21,7 @@ DATASETS: dict[str, Callable[..., NamedTable | NamedImages]] = {
     "fairface": fairface.load,
     "higgs": higgs.load,
     "mnist": mnist.load,
+    "scenes": scenes.load,
 }
 
 __all__ = [

@@ -1,47 +1,37 @@
-"""What a reproduction is: a function of scale and seed, repeated over seeds, with the paper's figure beside ours."""
+"""What a reproduction is: a function of a trial, repeated over seeds, with the paper's figure beside ours."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from krepes.errors import InvalidInputError
+from krepes.figures import render
 from krepes.files import publish
+from krepes.reproduce.scale import Scale, find_scale
+from krepes.reproduce.trial import Trial
 from krepes.runs import versions
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclass(frozen=True)
-class Scale:
-    """How much data and work a reproduction takes.
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What one trial found.
 
     Attributes:
-        train: Training rows at most.
-        test: Test rows at most.
-        epochs: Of pre-training.
-        m: Landmarks.
-        h: Embedding dimension.
-        seeds: Repetitions.
-        width: Width of the encoder's layers; the paper's ResMLP has 1032.
+        rows: The target's ``keys`` and a column ``value``.
+        pictures: Figures by name, drawn from this trial; those of the first seed are kept.
     """
 
-    train: int
-    test: int
-    epochs: int
-    m: int
-    h: int
-    seeds: int
-    width: int
-
-
-SCALES = {
-    "quick": Scale(train=6_000, test=1_000, epochs=5, m=300, h=32, seeds=1, width=256),
-    "standard": Scale(train=40_000, test=5_000, epochs=20, m=1_000, h=64, seeds=3, width=512),
-    "full": Scale(train=10**9, test=10**9, epochs=100, m=1_000, h=250, seeds=3, width=1032),
-}
+    rows: pd.DataFrame
+    pictures: Mapping[str, Figure] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,48 +43,64 @@ class Target:
         what: The paper's table or figure.
         data: The data sets it needs.
         keys: Columns that name a row of the result.
-        run: ``(scale, data_dir, seed) -> rows`` with the ``keys`` and a column ``value``.
-        paper: The paper's figures, with the ``keys`` and a column ``paper``.
+        run: What one trial finds.
         note: What differs from the paper's setting, and how hyper-parameters were chosen.
+        paper: The paper's figures, with the ``keys`` and a column ``paper``.
+        draw: A figure of the table over all seeds.
+        judge: What the issue of the table asks for, as ``(claim, whether it holds)``, from the table.
     """
 
     name: str
     what: str
     data: tuple[str, ...]
     keys: tuple[str, ...]
-    run: Callable[[Scale, str | None, int], pd.DataFrame]
-    paper: pd.DataFrame
+    run: Callable[[Trial], Findings]
     note: str
+    paper: pd.DataFrame | None = None
+    draw: Callable[[pd.DataFrame], Figure] | None = None
+    judge: Callable[[pd.DataFrame], list[tuple[str, bool]]] | None = None
 
 
 def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Path) -> pd.DataFrame:
-    """Run a target over its seeds and write ``<name>-<scale>.json`` and ``.md``.
+    """Run a target over its seeds and write ``<name>-<scale>.json``, ``.md`` and ``.png``.
 
     Args:
         target: What to reproduce.
         scale: ``"quick"``, ``"standard"`` or ``"full"``.
         data_dir: Folder of the data sets; by default KREPES_DATA.
-        folder: Where the results go.
+        folder: Where the results go; its folder ``encoders`` keeps what was trained, for the next target.
 
     Returns:
         One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
-
-    Raises:
-        InvalidInputError: If the scale is unknown.
     """
-    if scale not in SCALES:
-        raise InvalidInputError(f"scale={scale!r} is unknown: choose one of {', '.join(SCALES)}.")
-    size = SCALES[scale]
-    runs = pd.concat([target.run(size, data_dir, seed) for seed in range(size.seeds)], ignore_index=True)
-    grouped = runs.groupby(list(target.keys), sort=False)["value"]
-    table = grouped.agg(mean="mean", spread="std", seeds="count").reset_index()
-    table = table.merge(target.paper, how="left", on=list(target.keys))
-    _write(target, scale, size, table, Path(folder))
+    size, folder = find_scale(scale), Path(folder)
+    found = [target.run(Trial(size, seed, data_dir, folder / "encoders")) for seed in range(size.seeds)]
+    table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
+    pictures = dict(found[0].pictures)
+    if target.draw is not None:
+        pictures[""] = target.draw(table)
+    files = {}
+    for name, figure in pictures.items():
+        files[name] = "-".join(filter(None, [target.name, scale, name])) + ".png"
+        _publish(folder / files[name], render(figure))
+    verdicts = [] if target.judge is None else target.judge(table)
+    _publish(folder / f"{target.name}-{scale}.json", _story(target, size, table, verdicts))
+    _publish(folder / f"{target.name}-{scale}.md", _page(target, size, table, verdicts, files).encode())
     return table
 
 
+def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return mean and standard deviation over seeds of each combination of the keys, the paper's figure beside."""
+    keys = list(target.keys)
+    grouped = runs.groupby(keys, sort=False, dropna=False)["value"]
+    table = grouped.agg(mean="mean", spread="std", seeds="count").reset_index()
+    if target.paper is None:
+        return table
+    return table.merge(target.paper, how="left", on=keys)
+
+
 def markdown(table: pd.DataFrame) -> str:
-    """Return a table in markdown; a figure that the paper does not give is a dash."""
+    """Return a table in markdown; a figure that is not given is a dash."""
     cells = [[_cell(value) for value in row] for row in table.itertuples(index=False)]
     lines = [list(map(str, table.columns)), ["---"] * len(table.columns), *cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
@@ -106,18 +112,44 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def _write(target: Target, scale: str, size: Scale, table: pd.DataFrame, folder: Path) -> None:
-    """Write the result for machines and for readers."""
-    story = {
+def _commit() -> str:
+    """Return the commit of the code, or ``unknown`` where it was installed without its history."""
+    place = Path(__file__).parent
+    found = subprocess.run(["git", "-C", place, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return found.stdout.strip() if found.returncode == 0 else "unknown"
+
+
+def _story(target: Target, size: Scale, table: pd.DataFrame, verdicts: list[tuple[str, bool]]) -> bytes:
+    story: dict[str, Any] = {
         "target": target.name,
         "what": target.what,
-        "scale": {"name": scale, **asdict(size)},
+        "scale": asdict(size),
+        "commit": _commit(),
         "note": target.note,
         "versions": versions(),
         "table": json.loads(table.to_json(orient="records")),
+        "claims": [{"claim": claim, "holds": bool(holds)} for claim, holds in verdicts],
     }
-    text = json.dumps(story, indent=2, sort_keys=True) + "\n"
-    publish(folder / f"{target.name}-{scale}.json", lambda path: path.write_text(text))
-    heading = f"## {target.what}\n\n`krepes reproduce {target.name} --scale {scale}`: {target.note}\n\n"
-    page = heading + markdown(table)
-    publish(folder / f"{target.name}-{scale}.md", lambda path: path.write_text(page))
+    return json.dumps(story, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def _page(
+    target: Target, size: Scale, table: pd.DataFrame, verdicts: list[tuple[str, bool]], files: Mapping[str, str]
+) -> str:
+    """Return the page for readers."""
+    parts = [
+        f"## {target.what}\n",
+        f"`krepes reproduce {target.name} --scale {size.name}` at commit {_commit()}, {size.seeds} seeds: "
+        f"mean and standard deviation.\n",
+        f"{target.note}\n",
+    ]
+    if verdicts:
+        parts.append("\n".join(f"- {'holds' if holds else '**does not hold**'}: {claim}" for claim, holds in verdicts))
+        parts.append("")
+    parts += [f"![{target.what}]({name})\n" for name in files.values()]
+    return "\n".join([*parts, markdown(table)])
+
+
+def _publish(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    publish(path, lambda temporary: temporary.write_bytes(content))

@@ -1,0 +1,156 @@
+"""Pictures with their landmarks (paper, figures on samples and on repulsion): what attracts, and what repels?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from krepes.attribution import Attribution, attribute
+from krepes.audit import rankings
+from krepes.audit.rankings import encode
+from krepes.figures import landmark_strips, latent_map
+from krepes.model import Krepes
+from krepes.reproduce.base import Findings, Target
+from krepes.reproduce.trial import Experiment, Trial
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DATA = ("cifar10", "mnist")
+TOP = 3
+SHOWN = 6
+
+
+def run_samples(trial: Trial) -> Findings:
+    """Return how many of the top-3 landmarks share the class, for each ranking, with strips of the first samples."""
+    rows, pictures = [], {}
+    for name in DATA:
+        made = trial.experiment(name)
+        model = trial.fit(made)
+        of_landmark, of_test = made.landmark_labels(model), made.labels[1]
+        for method, top in rankings(model, made.test, k=TOP, seed=trial.seed).items():
+            rows.append((name, method, float((of_landmark[top.numpy()] == of_test[:, None]).mean())))
+        attribution = attribute(model, made.test[:SHOWN])
+        first = attribution.top(TOP)
+        pictures[name] = _strips(made, model, first.indices, first.scores)
+    return Findings(pd.DataFrame(rows, columns=["data", "method", "value"]), pictures)
+
+
+def run_repulsive(trial: Trial) -> Findings:
+    """Return what attractive and repulsive landmarks are, beside nearest and farthest neighbours."""
+    rows, pictures = [], {}
+    for name in DATA:
+        made = trial.experiment(name)
+        model = trial.fit(made)
+        attribution = attribute(model, made.test)
+        rows += [(name, *row) for row in _forces(made, model, attribution)]
+        pull, push = (attribution.top(TOP, by=by) for by in ("score", "repulsive"))
+        indices = torch.cat([pull.indices, push.indices], 1)[:SHOWN]
+        scores = torch.cat([pull.scores, push.scores], 1)[:SHOWN]
+        pictures[name] = _strips(made, model, indices, scores)
+        Z = model.transform(model.stream_.plain(model.landmarks_))
+        names = _fewer(made.landmark_labels(model), made.labels[1][0])
+        pictures[f"{name}-map"] = latent_map(model.transform(made.test[:1])[0], Z, attribution.scores[0], names=names)
+    return Findings(pd.DataFrame(rows, columns=["data", "measure", "landmarks", "value"]), pictures)
+
+
+def _forces(made: Experiment, model: Krepes, attribution: Attribution) -> list[tuple[str, str, float]]:
+    """Return the share of the sample's class and the latent distance of the landmarks that attract or repel."""
+    of_landmark, of_test = made.landmark_labels(model), made.labels[1]
+    same = torch.from_numpy(of_landmark[None] == of_test[:, None]).double()  # (t, m)
+    E = encode(made.encoder, made.test), encode(made.encoder, model.stream_.plain(model.landmarks_))
+    distance = torch.cdist(*E)
+    distance = distance / distance.mean(1, keepdim=True)
+    chosen = {
+        "attractive": attribution.top(TOP).indices,
+        "repulsive": attribution.top(TOP, by="repulsive").indices,
+        "nearest in latent space": distance.topk(TOP, largest=False).indices,
+        "farthest in latent space": distance.topk(TOP).indices,
+        "all": torch.arange(len(of_landmark)).expand(len(of_test), -1),
+    }
+    found = [("share of negative scores", "all", float((attribution.scores < 0).double().mean()))]
+    for which, indices in chosen.items():
+        found.append(("share of the sample's class", which, float(same.gather(1, indices).mean())))
+        found.append(("latent distance over mean", which, float(distance.gather(1, indices).mean())))
+    return found
+
+
+def _strips(made: Experiment, model: Krepes, indices: Tensor, scores: Tensor) -> Figure:
+    return landmark_strips(
+        made.test[: len(indices)],
+        model.stream_.plain(model.landmarks_),
+        indices,
+        scores,
+        sample_names=made.labels[1][: len(indices)].tolist(),
+        landmark_names=made.landmark_labels(model).tolist(),
+    )
+
+
+def _fewer(labels: np.ndarray, own: str, most: int = 6) -> list[str]:
+    """Return the classes with all but the sample's own and the most frequent merged, so that colours suffice."""
+    names, counts = np.unique(labels, return_counts=True)
+    kept = {own, *names[np.argsort(-counts)][:most]}
+    return [str(label) if label in kept else "other classes" for label in labels]
+
+
+def judge_samples(table: pd.DataFrame) -> list[tuple[str, bool]]:
+    """Return whether the top landmarks share the class more often than by chance, and than latent neighbours."""
+    by = table.pivot(index="data", columns="method", values="mean")
+    verdicts = []
+    for name, row in by.iterrows():
+        figures = f"influence {row['influence']:.3f}, latent cosine {row['latent cosine']:.3f}"
+        claim = (
+            f"{name}: top-3 landmarks of the same class more often than random ones ({row['random']:.3f}): {figures}"
+        )
+        verdicts.append((claim, bool(row["influence"] > row["random"])))
+        verdicts.append((
+            f"{name}: and more often than latent neighbours",
+            bool(row["influence"] > row["latent cosine"]),
+        ))
+    return verdicts
+
+
+def judge_repulsive(table: pd.DataFrame) -> list[tuple[str, bool]]:
+    """Return whether repulsive landmarks are of other classes and far away."""
+    value = table.set_index(["data", "measure", "landmarks"])["mean"]
+    verdicts = []
+    for name in DATA:
+        share, distance = value[name, "share of the sample's class"], value[name, "latent distance over mean"]
+        verdicts.append((
+            f"{name}: repulsive landmarks are of another class more often ({1 - share['repulsive']:.3f}) than all "
+            f"({1 - share['all']:.3f}) and attractive ones ({1 - share['attractive']:.3f})",
+            bool(share["repulsive"] < min(share["all"], share["attractive"])),
+        ))
+        verdicts.append((
+            f"{name}: repulsive landmarks are far: latent distance {distance['repulsive']:.2f} of the mean, "
+            f"attractive {distance['attractive']:.2f}",
+            bool(distance["repulsive"] > max(1.0, distance["attractive"])),
+        ))
+    return verdicts
+
+
+SAMPLES = Target(
+    name="samples",
+    what="Test images with their top-3 landmarks (figures on sample-specific influence)",
+    data=DATA,
+    keys=("data", "method"),
+    run=run_samples,
+    note="the first test images of the split, not chosen. The paper shows pictures only; the table counts how many of "
+    "the top-3 landmarks share the class, for each ranking.",
+    judge=judge_samples,
+)
+REPULSIVE = Target(
+    name="repulsive",
+    what="Attractive and repulsive landmarks (figure on semantic separation)",
+    data=DATA,
+    keys=("data", "measure", "landmarks"),
+    run=run_repulsive,
+    note="the first test images of the split, not chosen: three landmarks that attract most, three that repel most, "
+    "and a map of the kernel model's latent space. A negative score is a kernel value below the mean: with a centred "
+    "kernel about half of all landmarks repel.",
+    judge=judge_repulsive,
+)

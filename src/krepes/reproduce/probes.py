@@ -1,0 +1,40 @@
+"""Linear probes: how much of the classes can be read off an embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from krepes.audit.rankings import encode
+from krepes.model import Krepes
+from krepes.reproduce.trial import Experiment
+
+LABELLED = 10_000
+"""Training rows with labels that a probe sees, at most."""
+
+
+def probe(
+    Z_train: np.ndarray[Any, Any],
+    y_train: np.ndarray[Any, Any],
+    Z_test: np.ndarray[Any, Any],
+    y_test: np.ndarray[Any, Any],
+) -> float:
+    """Return the test accuracy of a logistic regression on standardised embeddings ``(n, h)`` and ``(t, h)``."""
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
+    return float(classifier.fit(Z_train, y_train).score(Z_test, y_test))
+
+
+def probe_model(model: Krepes, made: Experiment, labelled: int = LABELLED) -> float:
+    """Return the accuracy of a probe on a kernel model's embeddings of the test samples."""
+    Z = model.transform(made.train(labelled)).numpy()
+    return probe(Z, made.labels[0][: len(Z)], model.transform(made.test).numpy(), made.labels[1])
+
+
+def probe_encoder(made: Experiment, labelled: int = LABELLED) -> float:
+    """Return the accuracy of a probe on the encoder's own embeddings of the test samples."""
+    Z = encode(made.encoder, made.train(labelled)).numpy()
+    return probe(Z, made.labels[0][: len(Z)], encode(made.encoder, made.test).numpy(), made.labels[1])

@@ -1,0 +1,130 @@
+"""Scalability (paper, figure on Adult and Bank): accuracy and time against n, full kernel and Nystrom."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from krepes.figures.style import BLUE, GREEN, RED, new_figure, styled
+from krepes.kernels.entk import EmpiricalNTK
+from krepes.model import Krepes
+from krepes.reproduce.base import Findings, Target
+from krepes.reproduce.probes import probe_model
+from krepes.reproduce.trial import Experiment, Trial
+from krepes.views import ViewStream
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DATA = ("adult", "bank")
+KEYS = ("data", "method", "n", "measure")
+FULL, FIXED, GROWING = "full kernel", "fixed m = 200", "m = 6 sqrt(n)"
+METHODS = {FULL: RED, FIXED: BLUE, GROWING: GREEN}
+SIZES = {
+    "quick": {FULL: (250, 500, 1_000), FIXED: (500, 1_000, 2_000, 4_000)},
+    "standard": {FULL: (250, 500, 1_000, 2_000), FIXED: (500, 1_000, 2_000, 4_000, 8_000, 16_000)},
+    "full": {FULL: (500, 1_000, 2_000, 4_000, 8_000), FIXED: (500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000)},
+}
+H = 32
+
+
+def run(trial: Trial) -> Findings:
+    """Return time and accuracy at each n, and the exponents fitted to the times."""
+    sizes, rows = SIZES[trial.scale.name], list[tuple[str, str, int, str, float]]()
+    for name in DATA:
+        made = trial.experiment(name)
+        _timed(made, FIXED, sizes[FIXED][0], trial.seed)  # a first fit also pays for imports and caches
+        for method in METHODS:
+            for n in sizes[FULL if method == FULL else FIXED]:
+                model, seconds, kernel = _timed(made, method, n, trial.seed)
+                values = {
+                    "seconds": seconds,
+                    "seconds of the kernel alone": kernel,
+                    "accuracy": probe_model(model, made),
+                }
+                rows += [(name, method, n, measure, value) for measure, value in values.items()]
+    frame = pd.DataFrame(rows, columns=[*KEYS, "value"])
+    return Findings(pd.concat([frame, _exponents(frame)], ignore_index=True))
+
+
+def _timed(made: Experiment, method: str, n: int, seed: int) -> tuple[Krepes, float, float]:
+    """Return a model of the first ``n`` rows, its seconds, and the seconds that its kernel rows took alone."""
+    m = {FULL: n, FIXED: 200, GROWING: math.ceil(6 * math.sqrt(n))}[method]
+    stream = ViewStream(made.stream.source.take(torch.arange(n)), made.stream.augment, seed=seed)
+    kernel = EmpiricalNTK(made.encoder)
+    start = time.perf_counter()
+    selector = "uniform" if method == FULL else "rpcholesky"
+    model = Krepes(kernel, m=m, h=H, landmarks=selector, seed=seed, progress=False).fit(stream)
+    fitted = time.perf_counter()
+    for _, views in stream:
+        for view in views:
+            model.kernel_rows(view)
+    return model, fitted - start, time.perf_counter() - fitted
+
+
+def _exponents(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the slope of log time over log n, for each data set and method, under ``n = 0``."""
+    timed = frame[frame["measure"].str.startswith("seconds")]
+    rows = [
+        (name, method, 0, f"exponent of {measure}", float(np.polyfit(np.log(of["n"]), np.log(of["value"]), 1)[0]))
+        for (name, method, measure), of in timed.groupby(["data", "method", "measure"], sort=False)
+    ]
+    return pd.DataFrame(rows, columns=[*KEYS, "value"])
+
+
+def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
+    """Return whether exponents and accuracies are as they should."""
+    value = table.set_index(list(KEYS))["mean"]
+    verdicts = []
+    for name in DATA:
+        fixed, growing, full = (value[name, method, 0, "exponent of seconds"] for method in (FIXED, GROWING, FULL))
+        kernel = value[name, FULL, 0, "exponent of seconds of the kernel alone"]
+        verdicts.append((f"{name}: exponent {fixed:.2f} <= 1.1 with fixed m", bool(fixed <= 1.1)))
+        verdicts.append((f"{name}: exponent {growing:.2f} <= 1.6 with m growing as sqrt(n)", bool(growing <= 1.6)))
+        claim = f"{name}: the full kernel grows as n^{kernel:.2f} (about 2), the full fit as n^{full:.2f}"
+        verdicts.append((claim, bool(1.7 <= kernel <= 2.3)))
+        largest = max(n for method, n in table[["method", "n"]].itertuples(index=False) if method == FULL)
+        for method in (FIXED, GROWING):
+            gap = 100 * (value[name, method, largest, "accuracy"] - value[name, FULL, largest, "accuracy"])
+            claim = f"{name}: accuracy {gap:+.2f} points from the full kernel at n = {largest}, {method}"
+            verdicts.append((claim, bool(abs(gap) <= 0.5)))
+    return verdicts
+
+
+@styled
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw accuracy and time over n."""
+    figure = new_figure(4.6)
+    for line, measure in zip(figure.subplots(2, len(DATA), sharex=True), ("accuracy", "seconds"), strict=True):
+        for ax, name in zip(line, DATA, strict=True):
+            for method, colour in METHODS.items():
+                chosen = (table["data"] == name) & (table["method"] == method) & (table["measure"] == measure)
+                rows = table[chosen].sort_values("n")
+                style: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 4, "capsize": 2}
+                ax.errorbar(rows["n"], rows["mean"], rows["spread"], label=method, **style)
+            ax.set_xscale("log")
+            if measure == "seconds":
+                ax.set_yscale("log")
+                ax.set_xlabel("n")
+            ax.set_title(f"{name}: {measure}", loc="left")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+SCALABILITY = Target(
+    name="scalability",
+    what="Full kernel against Nystrom on Adult and Bank: accuracy and time (figure on scalability)",
+    data=DATA,
+    keys=KEYS,
+    run=run,
+    note="Barlow Twins, h = 32; times on one machine, side by side in one run. The full kernel takes every row as a "
+    "landmark (two views each): its rows grow as n², its algebra (principal components, the step) as n³. Exponents are "
+    "slopes of log time over log n, under n = 0.",
+    draw=draw,
+    judge=judge,
+)

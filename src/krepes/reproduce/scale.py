@@ -1,0 +1,71 @@
+"""How much data and work a reproduction takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from krepes.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of a reproduction; `krepes.reproduce.recipes` has those of the encoders.
+
+    Attributes:
+        name: On the command line.
+        seeds: Repetitions: each draws its own rows, weights, views and landmarks.
+        m: Landmarks.
+        h: Embedding dimension.
+        test: Test samples that an audit looks at, at most.
+        images: Training images that a kernel model of a convolutional encoder is fitted on, at most.
+        streamed: Training rows that an objective without moments (SimCLR, BYOL) is fitted on, at most.
+        halves: Random halves of the training rows to retrain on, of an intervention.
+        retrainings: Encoders trained on each half.
+    """
+
+    name: str
+    seeds: int
+    m: int
+    h: int
+    test: int
+    images: int
+    streamed: int
+    halves: int
+    retrainings: int
+
+
+SCALES = {
+    scale.name: scale
+    for scale in (
+        Scale("quick", seeds=1, m=200, h=32, test=1_000, images=1_500, streamed=1_500, halves=20, retrainings=2),
+        Scale("standard", seeds=3, m=500, h=64, test=5_000, images=3_000, streamed=3_000, halves=60, retrainings=2),
+        Scale(
+            "full",
+            seeds=3,
+            m=1_000,
+            h=250,
+            test=1_000_000,
+            images=1_000_000,
+            streamed=1_000_000,
+            halves=150,
+            retrainings=4,
+        ),
+    )
+}
+
+
+def find_scale(name: str) -> Scale:
+    """Return the scale of a name.
+
+    Args:
+        name: As on the command line.
+
+    Returns:
+        The scale.
+
+    Raises:
+        InvalidInputError: If there is none.
+    """
+    if name not in SCALES:
+        raise InvalidInputError(f"scale={name!r} is unknown: choose one of {', '.join(SCALES)}.")
+    return SCALES[name]

@@ -1,0 +1,140 @@
+"""One repetition of a reproduction: its seed, and encoders trained for it, which targets share on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from krepes.encoders import ResNet, load_encoder, save_weights
+from krepes.files import publish
+from krepes.model import Krepes
+from krepes.reproduce.recipes import recipe
+from krepes.reproduce.scale import Scale
+from krepes.settings import Settings
+from krepes.sources import Source, open_source, split
+from krepes.views import ViewStream
+from krepes.workspace import encoder_choice, open_stream, train_encoder
+
+ROW_OBJECTIVES = ("simclr", "byol")
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A trained encoder and its data.
+
+    Attributes:
+        settings: How it was trained.
+        encoder: Frozen.
+        source: All samples of the data set.
+        rows: Places of the training and of the test samples in the source.
+        stream: Views of the training samples.
+        test: Test samples as the encoder takes them, ``(t, ...)``.
+        labels: Classes of training and of test samples; they judge and never reach a fit.
+    """
+
+    settings: Settings
+    encoder: nn.Module
+    source: Source
+    rows: tuple[Tensor, Tensor]
+    stream: ViewStream
+    test: Tensor
+    labels: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+    def train(self, n: int) -> Tensor:
+        """Return the first ``n`` training samples, un-augmented; they are in random order."""
+        return self.stream.plain(torch.arange(min(n, self.stream.n)))
+
+    def landmark_labels(self, model: Krepes) -> np.ndarray[Any, Any]:
+        """Return the classes of a model's landmarks, ``(m,)``."""
+        return self.labels[0][model.landmarks_.numpy()]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a target's function is given.
+
+    Attributes:
+        scale: How much.
+        seed: Which repetition.
+        data_dir: Folder of the data sets; ``None`` for KREPES_DATA.
+        encoders: Folder of trained encoders, each with its settings beside it.
+    """
+
+    scale: Scale
+    seed: int
+    data_dir: str | None
+    encoders: Path
+
+    def experiment(self, data: str, loss: str = "barlow_twins") -> Experiment:
+        """Return an encoder trained by a recipe, read from disk if it was trained before.
+
+        Args:
+            data: Name of the data set.
+            loss: Of pre-training.
+
+        Returns:
+            The experiment.
+        """
+        settings = recipe(data, loss=loss, scale=self.scale.name, seed=self.seed)
+        source = _source(data, self.data_dir, self.seed, settings)
+        train, test = split(source.n, settings)
+        stream = open_stream(settings, source, train)
+        encoder = self._encoder(settings, source, stream)
+        test = test[: self.scale.test]
+        assert source.labels is not None
+        labels = source.labels[train.numpy()], source.labels[test.numpy()]
+        samples = stream.augment.plain(source.take(test))
+        return Experiment(settings, encoder, source, (train, test), stream, samples, labels)
+
+    def fit(self, made: Experiment, **changes: Any) -> Krepes:
+        """Return a fitted model of an experiment's encoder, of the scale's size; ``changes`` go to `Krepes`.
+
+        Fewer rows are taken where a row is dear: for convolutional encoders, and for objectives without moments.
+        """
+        chosen: dict[str, Any] = {"m": self.scale.m, "h": self.scale.h, "seed": self.seed, "progress": False, **changes}
+        rows = made.stream.n
+        if isinstance(made.encoder, ResNet):
+            rows = min(rows, self.scale.images)
+        if chosen.get("objective") in ROW_OBJECTIVES:
+            rows = min(rows, self.scale.streamed)
+        stream = made.stream
+        if rows < stream.n:
+            stream = ViewStream(stream.source.take(torch.arange(rows)), stream.augment, seed=stream.seed)
+        return Krepes(made.encoder, **chosen).fit(stream)
+
+    def _encoder(self, settings: Settings, source: Source, stream: ViewStream) -> nn.Module:
+        path = self.encoders / f"{settings.data}-{settings.pretrain}-{self.scale.name}-{self.seed}.safetensors"
+        config = path.with_suffix(".json")
+        recorded = json.dumps(settings.to_dict(), indent=2, sort_keys=True) + "\n"
+        name, options = encoder_choice(settings, source, stream)
+        if path.is_file() and config.is_file() and config.read_text() == recorded:
+            return load_encoder(name, path, **options).encoder.eval()
+        trained = train_encoder(settings, source, stream).encoder
+        self.encoders.mkdir(parents=True, exist_ok=True)
+        save_weights(trained, path)
+        publish(config, lambda temporary: temporary.write_text(recorded))
+        return trained
+
+
+@cache
+def _open(settings: tuple[tuple[str, Any], ...]) -> Source:
+    return open_source(Settings.from_dict(dict(settings)))
+
+
+def _source(data: str, data_dir: str | None, seed: int, settings: Settings) -> Source:
+    """Return the samples of a data set; a table's encoding depends on which rows are for training."""
+    return _open((
+        ("data", data),
+        ("data_dir", data_dir),
+        ("label", settings.label),
+        ("max_rows", settings.max_rows),
+        ("holdout", settings.holdout),
+        ("seed", seed),
+    ))
