@@ -62,6 +62,8 @@ LAYERS = [
     "reproduce.scale",
     "reproduce.recipes",
     "reproduce.trial",
+    "reproduce.tables",
+    "reproduce.page",
     "reproduce.base",
     "reproduce.probes",
     "reproduce",

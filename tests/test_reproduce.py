@@ -8,8 +8,8 @@ import pytest
 
 from krepes.errors import InvalidInputError
 from krepes.figures.style import new_figure
-from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce
-from krepes.reproduce.base import markdown
+from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce, write_page
+from krepes.reproduce.tables import markdown, wide
 from krepes.reproduce.trial import Trial
 from krepes.settings import Settings
 
@@ -23,7 +23,7 @@ def three_seeds(monkeypatch):
 
 
 def toy(run, **rest):
-    return Target("toy", "A toy table", ("none",), ("data", "method"), run, "made up", paper=PAPER, **rest)
+    return Target("toy", "A toy table", ("none",), ("data", "method"), "method", run, "made up", paper=PAPER, **rest)
 
 
 def found(trial):
@@ -38,7 +38,7 @@ def test_seeds_are_averaged_and_the_papers_figure_stands_beside(tmp_path, three_
     story = json.loads((tmp_path / "toy-quick.json").read_text())
     assert story["scale"]["seeds"] == 3 and story["table"][1]["paper"] is None
     page = (tmp_path / "toy-quick.md").read_text()
-    assert "`krepes reproduce toy --scale quick`" in page and "| a | random | 0.25 | 0 | 3 | – |" in page
+    assert "`krepes reproduce toy --scale quick`" in page and "| a | 2 ± 1 (0.5) | 0.25 ± 0 |" in page
 
 
 def test_figures_and_verdicts_go_to_the_page(tmp_path, three_seeds):
@@ -49,8 +49,13 @@ def test_figures_and_verdicts_go_to_the_page(tmp_path, three_seeds):
     reproduce(toy(found, draw=lambda table: new_figure(1.0), judge=judge), "quick", None, tmp_path)
     assert (tmp_path / "toy-quick.png").read_bytes()[:4] == b"\x89PNG" and (tmp_path / "toy-quick-first.png").exists()
     page = (tmp_path / "toy-quick.md").read_text()
-    assert "- holds: ours ahead of random" in page and "- **does not hold**: random ahead of ours" in page
-    assert "(toy-quick-first.png)" in page
+    assert "| ours ahead of random | yes |" in page and "| random ahead of ours | **no** |" in page
+    assert "(./toy-quick-first.png)" in page
+    whole = write_page(tmp_path, "quick", tmp_path / "docs" / "all.md", ["toy", "other"])
+    assert "Not run at this scale: other." in whole.read_text() and "(all/toy-quick.png)" in whole.read_text()
+    assert (tmp_path / "docs" / "all" / "toy-quick-first.png").exists()
+    with pytest.raises(InvalidInputError, match="no result of scale 'full'"):
+        write_page(tmp_path, "full", tmp_path / "all.md", ["toy"])
     claims = json.loads((tmp_path / "toy-quick.json").read_text())["claims"]
     assert [claim["holds"] for claim in claims] == [True, False]
 
@@ -94,7 +99,15 @@ def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
 
 
 def test_markdown_keeps_rows_apart():
-    assert markdown(pd.DataFrame({"x": [1.23456], "y": ["b"]})) == "| x | y |\n| --- | --- |\n| 1.235 | b |\n"
+    assert markdown(pd.DataFrame({"x": [1.23456], "y": ["b"]})) == "| x | y |\n| --- | --- |\n| 1.23 | b |\n"
+
+
+def test_a_wide_table_keeps_order_and_marks_what_is_missing():
+    rows = [("b", "y", 1.0), ("b", "x", 2.0), ("a", "y", 3.0)]
+    table = pd.DataFrame(rows, columns=["data", "method", "mean"]).assign(spread=float("nan"))
+    found = wide(table, ["data", "method"], "method")
+    assert found.columns.tolist() == ["data", "y", "x"]
+    assert found.to_numpy().tolist() == [["b", "1", "2"], ["a", "3", "–"]]
 
 
 @pytest.mark.realdata

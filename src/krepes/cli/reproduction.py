@@ -12,28 +12,32 @@ from krepes.cli.show import console, show_frame, show_json
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="A table or figure of the paper, or `list`.")] = "list",
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper, `list`, `all`, or `page`.")] = "list",
     scale: Annotated[str, typer.Option(help="quick, standard, or full (the paper's size).")] = "quick",
     out: o.Out = "results",
     data_dir: o.DataDir = None,
+    page: Annotated[str, typer.Option(help="Where `page` writes all results of the scale.")] = "docs/reproduction.md",
     as_json: o.Json = False,
 ) -> None:
     """Regenerate a table of the paper from real data, the paper's figures and the baselines beside ours.
 
     Example: [bold]krepes reproduce consistency --scale quick --data-dir data[/]
     """
-    from krepes.reproduce import TARGETS, find_target
+    from krepes.reproduce import TARGETS, find_target, write_page
     from krepes.reproduce import reproduce as run
 
     if name == "list":
         listed = [(target.name, target.what, ", ".join(target.data)) for target in TARGETS.values()]
         show_frame(pd.DataFrame(listed, columns=["name", "what", "data"]), "what can be reproduced")
         return
-    target = find_target(name)
-    table = run(target, scale, data_dir, out)
-    if as_json:
-        show_json(table)
+    if name == "page":
+        console.print(str(write_page(out, scale, page, list(TARGETS))))
         return
-    show_frame(table, target.what)
-    console.print(target.note)
-    console.print(f"{out}/{name}-{scale}.md")
+    for target in TARGETS.values() if name == "all" else [find_target(name)]:
+        table = run(target, scale, data_dir, out)
+        if as_json:
+            show_json(table)
+            continue
+        show_frame(table, target.what)
+        console.print(target.note)
+        console.print(f"{out}/{target.name}-{scale}.md")

@@ -9,6 +9,7 @@ from krepes.reproduce.coverage import COVERAGE
 from krepes.reproduce.demographics import GROUPS
 from krepes.reproduce.encoders import ENCODERS
 from krepes.reproduce.faithfulness import FAITHFULNESS
+from krepes.reproduce.page import write_page
 from krepes.reproduce.pictures import REPULSIVE, SAMPLES
 from krepes.reproduce.recipes import recipe
 from krepes.reproduce.scalability import SCALABILITY
@@ -47,6 +48,7 @@ __all__ = [
     "find_target",
     "recipe",
     "reproduce",
+    "write_page",
 ]
 
 

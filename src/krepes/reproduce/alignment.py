@@ -74,6 +74,7 @@ ALIGNMENT = Target(
     what="Feature Alignment Gap on Adult and Covertype (figure on feature importance)",
     data=DATA,
     keys=KEYS,
+    across="variant",
     run=run,
     note="K = 5 as in the paper, which shows bars without figures. The raw gap is the paper's and positive almost by "
     "construction, for the top landmarks also have the larger weights; the normalised one compares weighted mean "

@@ -13,6 +13,7 @@ import pandas as pd
 
 from krepes.figures import render
 from krepes.files import publish
+from krepes.reproduce.page import section, summary
 from krepes.reproduce.scale import Scale, find_scale
 from krepes.reproduce.trial import Trial
 from krepes.runs import versions
@@ -43,6 +44,7 @@ class Target:
         what: The paper's table or figure.
         data: The data sets it needs.
         keys: Columns that name a row of the result.
+        across: The key whose values become columns of the page's table.
         run: What one trial finds.
         note: What differs from the paper's setting, and how hyper-parameters were chosen.
         paper: The paper's figures, with the ``keys`` and a column ``paper``.
@@ -54,6 +56,7 @@ class Target:
     what: str
     data: tuple[str, ...]
     keys: tuple[str, ...]
+    across: str
     run: Callable[[Trial], Findings]
     note: str
     paper: pd.DataFrame | None = None
@@ -76,16 +79,16 @@ def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Pa
     size, folder = find_scale(scale), Path(folder)
     found = [target.run(Trial(size, seed, data_dir, folder / "encoders")) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
-    pictures = dict(found[0].pictures)
+    figures = dict(found[0].pictures)
     if target.draw is not None:
-        pictures[""] = target.draw(table)
-    files = {}
-    for name, figure in pictures.items():
-        files[name] = "-".join(filter(None, [target.name, scale, name])) + ".png"
-        _publish(folder / files[name], render(figure))
-    verdicts = [] if target.judge is None else target.judge(table)
-    _publish(folder / f"{target.name}-{scale}.json", _story(target, size, table, verdicts))
-    _publish(folder / f"{target.name}-{scale}.md", _page(target, size, table, verdicts, files).encode())
+        figures = {"": target.draw(table), **figures}
+    files = {"-".join(filter(None, [target.name, scale, name])) + ".png": figure for name, figure in figures.items()}
+    for name, figure in files.items():
+        _publish(folder / name, render(figure))
+    story = _story(target, size, table, list(files))
+    _publish(folder / f"{target.name}-{scale}.json", json.dumps(story, indent=2, sort_keys=True).encode() + b"\n")
+    page = "\n".join([summary({target.name: story}), section(target.name, story, ".")])
+    _publish(folder / f"{target.name}-{scale}.md", page.encode())
     return table
 
 
@@ -99,19 +102,6 @@ def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
     return table.merge(target.paper, how="left", on=keys)
 
 
-def markdown(table: pd.DataFrame) -> str:
-    """Return a table in markdown; a figure that is not given is a dash."""
-    cells = [[_cell(value) for value in row] for row in table.itertuples(index=False)]
-    lines = [list(map(str, table.columns)), ["---"] * len(table.columns), *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return "–" if value != value else f"{value:.4g}"
-    return str(value)
-
-
 def _commit() -> str:
     """Return the commit of the code, or ``unknown`` where it was installed without its history."""
     place = Path(__file__).parent
@@ -119,35 +109,22 @@ def _commit() -> str:
     return found.stdout.strip() if found.returncode == 0 else "unknown"
 
 
-def _story(target: Target, size: Scale, table: pd.DataFrame, verdicts: list[tuple[str, bool]]) -> bytes:
-    story: dict[str, Any] = {
+def _story(target: Target, size: Scale, table: pd.DataFrame, files: list[str]) -> dict[str, Any]:
+    """Return the result as plain JSON values."""
+    verdicts = [] if target.judge is None else target.judge(table)
+    return {
         "target": target.name,
         "what": target.what,
+        "keys": list(target.keys),
+        "across": target.across,
         "scale": asdict(size),
         "commit": _commit(),
         "note": target.note,
         "versions": versions(),
         "table": json.loads(table.to_json(orient="records")),
         "claims": [{"claim": claim, "holds": bool(holds)} for claim, holds in verdicts],
+        "pictures": files,
     }
-    return json.dumps(story, indent=2, sort_keys=True).encode() + b"\n"
-
-
-def _page(
-    target: Target, size: Scale, table: pd.DataFrame, verdicts: list[tuple[str, bool]], files: Mapping[str, str]
-) -> str:
-    """Return the page for readers."""
-    parts = [
-        f"## {target.what}\n",
-        f"`krepes reproduce {target.name} --scale {size.name}` at commit {_commit()}, {size.seeds} seeds: "
-        f"mean and standard deviation.\n",
-        f"{target.note}\n",
-    ]
-    if verdicts:
-        parts.append("\n".join(f"- {'holds' if holds else '**does not hold**'}: {claim}" for claim, holds in verdicts))
-        parts.append("")
-    parts += [f"![{target.what}]({name})\n" for name in files.values()]
-    return "\n".join([*parts, markdown(table)])
 
 
 def _publish(path: Path, content: bytes) -> None:

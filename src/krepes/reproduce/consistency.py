@@ -84,6 +84,7 @@ CONSISTENCY = Target(
     what="Label consistency against similarity baselines (table 2)",
     data=DATA,
     keys=KEYS,
+    across="method",
     run=run,
     paper=_paper(),
     note="encoders trained here by Barlow Twins without labels; default kernel (centred, cosine), damping of lowest "

@@ -85,6 +85,7 @@ COVERAGE = Target(
     what="Landmarks that cover the classes of CIFAR-10, and accuracy (table 1)",
     data=("cifar10",),
     keys=KEYS,
+    across="measure",
     run=run,
     paper=_paper(),
     note="a reduced ResNet-18 trained here by Barlow Twins, five objectives on top; the paper has a checkpoint of each "

@@ -63,6 +63,7 @@ GROUPS = Target(
     what="Cross-demographic attribution on FairFace (figure on representation bias)",
     data=("fairface",),
     keys=KEYS,
+    across="landmark",
     run=run,
     paper=_paper(),
     note="faces of 32x32 in grey and a reduced ResNet-18 trained here, where the paper has colour at full size and a "

@@ -48,6 +48,7 @@ ENCODERS = Target(
     what="The encoders, and what a linear probe reads off them",
     data=tuple(USES),
     keys=KEYS,
+    across="loss",
     run=run,
     note="each trained by `krepes pretrain` without labels; its settings lie beside its weights in `encoders/` and go "
     "back in by `krepes pretrain --config`. A probe sees at most 10,000 labels.",

@@ -120,6 +120,7 @@ FAITHFULNESS = Target(
     what="Surrogate faithfulness (table 3)",
     data=DATA,
     keys=KEYS,
+    across="loss",
     run=run,
     paper=_paper(),
     note="encoders trained here with the loss that is explained, h = 250 as in the paper; accuracy gaps are shares, "

@@ -138,6 +138,7 @@ SAMPLES = Target(
     what="Test images with their top-3 landmarks (figures on sample-specific influence)",
     data=DATA,
     keys=("data", "method"),
+    across="method",
     run=run_samples,
     note="the first test images of the split, not chosen. The paper shows pictures only; the table counts how many of "
     "the top-3 landmarks share the class, for each ranking.",
@@ -148,6 +149,7 @@ REPULSIVE = Target(
     what="Attractive and repulsive landmarks (figure on semantic separation)",
     data=DATA,
     keys=("data", "measure", "landmarks"),
+    across="landmarks",
     run=run_repulsive,
     note="the first test images of the split, not chosen: three landmarks that attract most, three that repel most, "
     "and a map of the kernel model's latent space. A negative score is a kernel value below the mean: with a centred "

@@ -38,8 +38,8 @@ STANDARD: dict[str, Settings] = {
     "mnist": replace(
         PICTURE,
         data="mnist",
-        max_rows=25_000,
-        epochs=24,
+        max_rows=50_000,
+        epochs=12,
         encoder="mlp",
         encoder_options={"width": 512, "depth": 2, "out": 512},
         augment="crops",

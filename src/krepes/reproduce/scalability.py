@@ -121,6 +121,7 @@ SCALABILITY = Target(
     what="Full kernel against Nystrom on Adult and Bank: accuracy and time (figure on scalability)",
     data=DATA,
     keys=KEYS,
+    across="method",
     run=run,
     note="Barlow Twins, h = 32; times on one machine, side by side in one run. The full kernel takes every row as a "
     "landmark (two views each): its rows grow as n², its algebra (principal components, the step) as n³. Exponents are "

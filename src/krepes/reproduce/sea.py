@@ -102,6 +102,7 @@ CONCEPT = Target(
     what="Concept-conditioned influence: sea scenes on CIFAR-10 (figure on the concept Sea)",
     data=("cifar10", "scenes"),
     keys=KEYS,
+    across="measure",
     run=run,
     note="photographs of the sea stand in for CIFAR-100's class, 500 of them, against 200 training pictures of "
     f"{', '.join(NEGATIVES)}, as in the paper; the top {TOP} landmarks by influence. Scenes and CIFAR-10 differ in "

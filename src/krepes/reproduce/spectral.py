@@ -82,6 +82,7 @@ SPECTRAL = Target(
     what="Spectral entropy against a 10 % probe over Barlow Twins' lambda (figure on label-free selection)",
     data=("mnist",),
     keys=KEYS,
+    across="measure",
     run=run,
     note="one encoder a seed, the objective of the kernel model varies; the paper shows curves of the entropy of AᵀA "
     "without figures. Damping of lowest loss for each value.",
