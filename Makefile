@@ -24,8 +24,10 @@ slow: $(READY)          ## the long tests and the tables they print
 bench: $(VENV)/.bench   ## speed against other tools, in one run
 	$(BIN)/python -m benchmarks
 
-reproduce: $(READY)     ## the measured claims of the documentation, from real data
-	$(BIN)/python -m pytest -m realdata -s
+SCALE ?= standard
+reproduce: $(READY)     ## the tables and figures of the paper, from the data sets in KREPES_DATA
+	$(BIN)/krepes reproduce all --scale $(SCALE)
+	$(BIN)/krepes reproduce page --scale $(SCALE)
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -15,7 +15,7 @@ from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.settings import Settings
 from krepes.sources import open_source, split
-from krepes.workspace import open_run
+from krepes.workspace import open_run, open_stream
 
 SMALL = ["-m", "25", "-h", "6", "--epochs", "1", "--quiet"]
 
@@ -228,3 +228,18 @@ def test_training_rows_are_shuffled_so_that_batches_mix_classes():
     assert sorted([*train.tolist(), *test.tolist()]) == list(range(1000))
     first = (train[:256] < 500).float().mean()
     assert 0.35 < float(first) < 0.65  # sorted data would give 1.0
+
+
+def test_options_of_an_augmentation_reach_it_and_unknown_ones_are_refused():
+    settings = Settings(data="digits", augment="crops", augment_options={"crop": 0.7})
+    source = open_source(settings)
+    assert "0.7" in str(open_stream(settings, source, torch.arange(20)).describe())
+    with pytest.raises(InvalidInputError, match=r"\['blur'\] do not fit augment='crops', which takes \['crop'\]"):
+        open_stream(replace(settings, augment_options={"blur": 1.0}), source, torch.arange(20))
+
+
+def test_max_rows_limits_training_and_held_out_rows_together():
+    train, test = split(1000, Settings(max_rows=50, holdout=0.2, seed=0))
+    assert len(train) == 40 and len(test) == 10 and not set(train.tolist()) & set(test.tolist())
+    with pytest.raises(InvalidInputError, match="max_rows"):
+        split(1000, Settings(max_rows=1))

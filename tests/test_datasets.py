@@ -13,7 +13,19 @@ import pytest
 import torch
 from PIL import Image
 
-from krepes.data import DATASETS, Schema, TabularEncoder, adult, bank, cifar10, covertype, fairface, higgs, mnist
+from krepes.data import (
+    DATASETS,
+    Schema,
+    TabularEncoder,
+    adult,
+    bank,
+    cifar10,
+    covertype,
+    fairface,
+    higgs,
+    mnist,
+    scenes,
+)
 from krepes.errors import InvalidInputError
 
 RNG = np.random.default_rng(0)
@@ -179,6 +191,25 @@ def test_fairface_names_an_image_that_is_not_there(tmp_path):
         fairface.load(tmp_path, "val", verify=False)
 
 
+def test_scenes_are_cut_from_the_mosaic_in_reading_order_and_halved(tmp_path):
+    tiles = np.zeros((2, 3, 64, 64, 3), dtype=np.uint8)
+    tiles[1, 2, :32] = 200  # the last tile: its upper half
+    tiles[0, 1, ::2, ::2] = 100  # every fourth pixel of the second: a mean of 25
+    mosaic = tiles.transpose(0, 2, 1, 3, 4).reshape(128, 192, 3)
+    (tmp_path / "scenes_sea").mkdir()
+    Image.fromarray(mosaic).save(tmp_path / "scenes_sea/scenes64.webp", lossless=True)
+    np.savez(tmp_path / "scenes_sea/labels.npz", y=[0, 0, 0, 1, 1, 1], classes=np.array(["sea", "street"]))
+    data = scenes.load(tmp_path, verify=False)
+    assert data.pixels.shape == (6, 3, 32, 32) and data.labels.tolist() == ["sea"] * 3 + ["street"] * 3
+    assert bool((data.pixels[1] == 25).all()) and bool((data.pixels[0] == 0).all())
+    assert bool((data.pixels[5, :, :16] == 200).all()) and bool((data.pixels[5, :, 16:] == 0).all())
+    with pytest.raises(InvalidInputError, match="is not the published file"):
+        scenes.load(tmp_path)
+    np.savez(tmp_path / "scenes_sea/labels.npz", y=[0], classes=np.array(["sea"]))
+    with pytest.raises(InvalidInputError, match="has 6 pictures, labels.npz 1 labels"):
+        scenes.load(tmp_path, verify=False)
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_missing_file_says_what_to_download_and_where_to_put_it(name, tmp_path):
     with pytest.raises(
@@ -244,6 +275,7 @@ PUBLISHED = {
     ("fairface", "train"): (86744, {}),
     ("fairface", "val"): (10954, {}),
     ("higgs", "all"): (51233, {"signal": 27137}),
+    ("scenes", "all"): (1200, {"sea": 600, "street": 120}),
     ("mnist", "train"): (60000, {}),
     ("mnist", "test"): (10000, {}),
 }

@@ -102,6 +102,13 @@ def test_markdown_keeps_rows_apart():
     assert markdown(pd.DataFrame({"x": [1.23456], "y": ["b"]})) == "| x | y |\n| --- | --- |\n| 1.23 | b |\n"
 
 
+def test_one_seed_has_no_spread(tmp_path, monkeypatch):
+    scale = Scale("quick", seeds=1, m=10, h=4, test=20, images=50, streamed=50, halves=2, retrainings=2)
+    monkeypatch.setitem(SCALES, "quick", scale)
+    reproduce(toy(found), "quick", None, tmp_path)
+    assert "| a | 1 (0.5) | 0.25 |" in (tmp_path / "toy-quick.md").read_text()
+
+
 def test_a_wide_table_keeps_order_and_marks_what_is_missing():
     rows = [("b", "y", 1.0), ("b", "x", 2.0), ("a", "y", 3.0)]
     table = pd.DataFrame(rows, columns=["data", "method", "mean"]).assign(spread=float("nan"))

@@ -39,10 +39,10 @@ def wide(table: pd.DataFrame, keys: Sequence[str], across: str) -> pd.DataFrame:
 
 def figure(row: dict[Any, Any]) -> str:
     """Return mean, spread over seeds if there is one, and the paper's figure if there is one."""
-    text = _cell(float(row["mean"]))
-    if row["spread"] == row["spread"]:
+    text = "–" if pd.isna(row["mean"]) else _cell(float(row["mean"]))
+    if not pd.isna(row["spread"]):
         text += f" ± {row['spread']:.2g}"
-    if row.get("paper", float("nan")) == row.get("paper", float("nan")):
+    if not pd.isna(row.get("paper")):
         text += f" ({_cell(float(row['paper']))})"
     return text
 
