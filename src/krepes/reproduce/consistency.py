@@ -90,7 +90,8 @@ CONSISTENCY = Target(
     run=run,
     paper=_paper(),
     note="encoders trained here by Barlow Twins without labels; default kernel (centred, cosine), h = 250 as in the "
-    "paper, damping of lowest loss, nothing tuned on labels. Label consistency rewards similarity, so it cannot be the only judge: see "
+    "paper, damping of lowest loss, nothing tuned on labels. Label consistency "
+    "rewards similarity, so it cannot be the only judge: see "
     "`intervention`.",
     draw=draw,
     judge=judge,

@@ -17,6 +17,7 @@ class Scale:
         m: Landmarks.
         h: Embedding dimension.
         test: Test samples that an audit looks at, at most.
+        rows: Training rows that a kernel model is fitted on, at most.
         images: Training images that a kernel model of a convolutional encoder is fitted on, at most.
         streamed: Training rows that an objective without moments (SimCLR, BYOL) is fitted on, at most.
         halves: Random halves of the training rows to retrain on, of an intervention.
@@ -28,6 +29,7 @@ class Scale:
     m: int
     h: int
     test: int
+    rows: int
     images: int
     streamed: int
     halves: int
@@ -37,14 +39,37 @@ class Scale:
 SCALES = {
     scale.name: scale
     for scale in (
-        Scale("quick", seeds=1, m=200, h=32, test=1_000, images=1_500, streamed=1_500, halves=20, retrainings=2),
-        Scale("standard", seeds=3, m=500, h=64, test=5_000, images=3_000, streamed=3_000, halves=60, retrainings=2),
+        Scale(
+            "quick",
+            seeds=1,
+            m=200,
+            h=32,
+            test=1_000,
+            rows=4_000,
+            images=1_500,
+            streamed=1_500,
+            halves=20,
+            retrainings=2,
+        ),
+        Scale(
+            "standard",
+            seeds=3,
+            m=500,
+            h=64,
+            test=5_000,
+            rows=20_000,
+            images=3_000,
+            streamed=3_000,
+            halves=60,
+            retrainings=2,
+        ),
         Scale(
             "full",
             seeds=3,
             m=1_000,
             h=250,
             test=1_000_000,
+            rows=10_000_000,
             images=1_000_000,
             streamed=1_000_000,
             halves=150,

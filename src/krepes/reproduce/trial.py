@@ -93,13 +93,20 @@ class Trial:
         samples = stream.augment.plain(source.take(test))
         return Experiment(settings, encoder, source, (train, test), stream, samples, labels)
 
-    def fit(self, made: Experiment, **changes: Any) -> Krepes:
-        """Return a fitted model of an experiment's encoder, of the scale's size; ``changes`` go to `Krepes`.
+    def fit(self, made: Experiment, *, rows: int | None = None, **changes: Any) -> Krepes:
+        """Return a fitted model of an experiment's encoder.
 
-        Fewer rows are taken where a row is dear: for convolutional encoders, and for objectives without moments.
+        Args:
+            made: The experiment.
+            rows: Training rows to fit on, at most; by default the scale's number. Fewer are taken where a row is dear:
+                for convolutional encoders, and for objectives without moments.
+            **changes: Arguments of `Krepes` other than those of the scale.
+
+        Returns:
+            The model.
         """
         chosen: dict[str, Any] = {"m": self.scale.m, "h": self.scale.h, "seed": self.seed, "progress": False, **changes}
-        rows = made.stream.n
+        rows = min(made.stream.n, self.scale.rows if rows is None else rows)
         if isinstance(made.encoder, ResNet):
             rows = min(rows, self.scale.images)
         if chosen.get("objective") in ROW_OBJECTIVES:
