@@ -13,12 +13,15 @@ from krepes.reproduce.tables import markdown, wide
 from krepes.reproduce.trial import Trial
 from krepes.settings import Settings
 
+SIZES = {"m": 10, "h": 4, "wide": 5, "rows": 60, "images": 50, "halves": 2, "retrainings": 2}
 PAPER = pd.DataFrame({"data": ["a"], "method": ["ours"], "paper": [0.5]})
 
 
 @pytest.fixture
 def three_seeds(monkeypatch):
-    scale = Scale("quick", seeds=3, m=10, h=4, test=20, rows=60, images=50, streamed=50, halves=2, retrainings=2)
+    scale = Scale(
+        "quick", seeds=3, m=10, h=4, wide=5, test=20, rows=60, images=50, streamed=50, halves=2, retrainings=2
+    )
     monkeypatch.setitem(SCALES, "quick", scale)
 
 
@@ -87,7 +90,9 @@ def test_recipes_are_settings_that_a_file_can_hold(scale, tmp_path):
 def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
     settings = Settings(data="digits", max_rows=100, epochs=1, encoder="mlp", encoder_options={"width": 8, "out": 4})
     monkeypatch.setattr("krepes.reproduce.trial.recipe", lambda data, **_: settings)
-    scale = Scale("quick", seeds=1, m=10, h=4, test=15, rows=60, images=50, streamed=30, halves=2, retrainings=2)
+    scale = Scale(
+        "quick", seeds=1, m=10, h=4, wide=5, test=15, rows=60, images=50, streamed=30, halves=2, retrainings=2
+    )
     trial = Trial(scale, 0, None, tmp_path)
     first = trial.experiment("digits")
     monkeypatch.setattr("krepes.reproduce.trial.train_encoder", None)
@@ -104,7 +109,9 @@ def test_markdown_keeps_rows_apart():
 
 
 def test_one_seed_has_no_spread(tmp_path, monkeypatch):
-    scale = Scale("quick", seeds=1, m=10, h=4, test=20, rows=60, images=50, streamed=50, halves=2, retrainings=2)
+    scale = Scale(
+        "quick", seeds=1, m=10, h=4, wide=5, test=20, rows=60, images=50, streamed=50, halves=2, retrainings=2
+    )
     monkeypatch.setitem(SCALES, "quick", scale)
     reproduce(toy(found), "quick", None, tmp_path)
     assert "| a | 1 (0.5) | 0.25 |" in (tmp_path / "toy-quick.md").read_text()

@@ -40,7 +40,7 @@ def run(trial: Trial) -> Findings:
 
 def _measures(trial: Trial, made: Experiment, loss: str) -> list[tuple[str, float]]:
     """Return what the paper reports, with the deletion of other rankings beside ours."""
-    model = trial.fit(made, objective=loss, h=min(250, trial.scale.m))
+    model = trial.fit(made, objective=loss, h=trial.scale.wide)
     X_train = made.train(LABELLED)
     probes = faithfulness(model, X_train, made.labels[0][: len(X_train)], made.test, made.labels[1])
     values = probes.groupby("measure")["estimate"].mean()

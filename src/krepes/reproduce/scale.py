@@ -16,6 +16,7 @@ class Scale:
         seeds: Repetitions: each draws its own rows, weights, views and landmarks.
         m: Landmarks.
         h: Embedding dimension.
+        wide: Embedding dimension of the targets that take the paper's 250.
         test: Test samples that an audit looks at, at most.
         rows: Training rows that a kernel model is fitted on, at most.
         images: Training images that a kernel model of a convolutional encoder is fitted on, at most.
@@ -28,6 +29,7 @@ class Scale:
     seeds: int
     m: int
     h: int
+    wide: int
     test: int
     rows: int
     images: int
@@ -44,6 +46,7 @@ SCALES = {
             seeds=1,
             m=200,
             h=32,
+            wide=64,
             test=1_000,
             rows=4_000,
             images=1_500,
@@ -56,6 +59,7 @@ SCALES = {
             seeds=3,
             m=500,
             h=64,
+            wide=250,
             test=5_000,
             rows=20_000,
             images=3_000,
@@ -68,6 +72,7 @@ SCALES = {
             seeds=3,
             m=1_000,
             h=250,
+            wide=250,
             test=1_000_000,
             rows=10_000_000,
             images=1_000_000,

@@ -83,7 +83,7 @@ class Trial:
             The experiment.
         """
         settings = recipe(data, loss=loss, scale=self.scale.name, seed=self.seed)
-        source = _source(data, self.data_dir, self.seed, settings)
+        source = _source(self.data_dir, settings)
         train, test = split(source.n, settings)
         stream = open_stream(settings, source, train)
         encoder = self._encoder(settings, source, stream)
@@ -135,13 +135,7 @@ def _open(settings: tuple[tuple[str, Any], ...]) -> Source:
     return open_source(Settings.from_dict(dict(settings)))
 
 
-def _source(data: str, data_dir: str | None, seed: int, settings: Settings) -> Source:
+def _source(data_dir: str | None, settings: Settings) -> Source:
     """Return the samples of a data set; a table's encoding depends on which rows are for training."""
-    return _open((
-        ("data", data),
-        ("data_dir", data_dir),
-        ("label", settings.label),
-        ("max_rows", settings.max_rows),
-        ("holdout", settings.holdout),
-        ("seed", seed),
-    ))
+    deciding = ("data", "label", "max_rows", "holdout", "seed")
+    return _open((("data_dir", data_dir), *((name, getattr(settings, name)) for name in deciding)))
