@@ -74,7 +74,7 @@ def test_unknown_names_and_scales_are_refused(tmp_path):
 
 def test_every_target_of_the_paper_is_there():
     wanted = "coverage init landmarks consistency alignment groups concept faithfulness scalability spectral samples"
-    assert {*wanted.split(), "repulsive"} <= TARGETS.keys()
+    assert {*wanted.split(), "repulsive", "intervention"} <= TARGETS.keys()
     for target in TARGETS.values():
         assert target.paper is None or set(target.paper.columns) == {*target.keys, "paper"}
 

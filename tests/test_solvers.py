@@ -279,7 +279,7 @@ def test_a_direct_solve_is_refined_until_its_residual_is_true(generator):
     H = LinearOperator(lambda v: A @ v, (6,))
     b = torch.randn(6, dtype=torch.float64, generator=generator)
 
-    def sloppy(r, damping):
+    def sloppy(r, damping, tol):
         return torch.linalg.solve(A + damping * torch.eye(6, dtype=torch.float64), r) * (1 + 1e-5)
 
     result = solve_linear(Linearisation(0.0, b, H, solve=sloppy), b, 0.1, tol=1e-9)

@@ -22,6 +22,8 @@ from krepes.solution import Trial
 
 GRID = tuple(10.0**power for power in range(4, -7, -1))
 """Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""
+LOOSE = 1e-6
+"""Relative residual of the search's direct solves: far below what tells two dampings apart."""
 PATIENCE = 2
 """Solves get dearer as the damping falls: the search ends after so many values without a lower loss."""
 
@@ -68,18 +70,23 @@ class Expansion(Generic[Data]):
         """Return the attempt of lowest loss on the grid and its refinement, and the record of all.
 
         The search goes down the grid until the loss has stopped falling, then refines around the lowest: to a quarter
-        of a decade where solves are direct, to half of one where they iterate over the data.
+        of a decade where solves are direct, to half of one where they iterate over the data. Direct solves are compared
+        at a looser residual, and the one that is taken is solved to ``tol``; an iteration that stops early at a small
+        damping has a lower loss than its solution, so iterations are compared at ``tol``.
         """
         direct = self.linearisation.solve is not None
         tried: list[Attempt] = []
+        loose = max(tol, LOOSE) if direct else tol
         for damping in GRID:
-            tried.append(self.attempt(damping, tol=tol, near=tried[-1] if tried else None))
+            tried.append(self.attempt(damping, tol=loose, near=tried[-1] if tried else None))
             if len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
                 break
         for decades in (0.5, 0.25) if direct else (0.5,):
             best = _lowest(tried)
-            tried += [self.attempt(best.damping * 10**d, tol=tol, near=best) for d in (decades, -decades)]
-        return _lowest(tried), tuple(attempt.trial for attempt in tried)
+            tried += [self.attempt(best.damping * 10**d, tol=loose, near=best) for d in (decades, -decades)]
+        best = _lowest(tried)
+        best = self.attempt(best.damping, tol=tol) if loose > tol else best
+        return best, tuple(attempt.trial for attempt in tried)
 
 
 def expand(objective: Objective[Data], data: Data, theta: Tensor, *, max_iterations: int) -> Expansion[Data]:
@@ -171,7 +178,7 @@ def solve_linear(
     history: list[float] = []
     # A factorisation at a small damping loses digits; two rounds of refinement win them back.
     while len(history) < 3 and (not history or history[-1] > tol):
-        x = x + linearisation.solve(r, damping)
+        x = x + linearisation.solve(r, damping, tol * scale / max(float(r.norm()), tol * scale))
         r = b - (linearisation.H @ x + damping * x)
         history.append(float(r.norm()) / scale)
     return LinearSolution(x, r, history[-1], len(history), history[-1] <= tol, tuple(history))

@@ -47,14 +47,15 @@ class Linearisation:
         gradient: ``(q + 1, h)``.
         H: The Gauss-Newton operator, without damping, with its diagonal where that is known.
         preconditioner: ``damping -> (r -> P⁻¹ r)``, the one that was measured to help; ``None`` for plain CG.
-        solve: ``(r, damping) -> (H + damping·I)⁻¹ r`` by a direct or dual factorisation; ``None`` where CG is the way.
+        solve: ``(r, damping, tol) -> (H + damping·I)⁻¹ r`` by a direct or dual factorisation, to a relative residual of
+            ``tol`` as far as it iterates at all; ``None`` where CG is the way.
     """
 
     value: float
     gradient: Tensor
     H: LinearOperator
     preconditioner: Callable[[float], Product] | None = None
-    solve: Callable[[Tensor, float], Tensor] | None = None
+    solve: Callable[[Tensor, float, float], Tensor] | None = None
 
 
 Data = TypeVar("Data", Moments, RowSource, contravariant=True)

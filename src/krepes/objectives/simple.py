@@ -74,7 +74,7 @@ class SimpleContrastive(MomentObjective):
             gradient=self.gradient(data, theta),
             H=LinearOperator(product, tuple(theta.shape), diagonal),
             preconditioner=inverse,
-            solve=(lambda r, damping: inverse(damping)(r)) if self.pen == 0 else None,
+            solve=(lambda r, damping, tol: inverse(damping)(r)) if self.pen == 0 else None,
         )
 
     def closed_form(self, moments: Moments, h: int, *, rcond: float = 1e-10) -> Tensor:

@@ -9,6 +9,7 @@ from krepes.reproduce.coverage import COVERAGE
 from krepes.reproduce.demographics import GROUPS
 from krepes.reproduce.encoders import ENCODERS
 from krepes.reproduce.faithfulness import FAITHFULNESS
+from krepes.reproduce.intervention import INTERVENTION
 from krepes.reproduce.page import write_page
 from krepes.reproduce.pictures import REPULSIVE, SAMPLES
 from krepes.reproduce.recipes import recipe
@@ -34,6 +35,7 @@ TARGETS: dict[str, Target] = {
         SPECTRAL,
         SAMPLES,
         REPULSIVE,
+        INTERVENTION,
     )
 }
 

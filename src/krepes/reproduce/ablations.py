@@ -15,7 +15,7 @@ from krepes.reproduce.trial import Experiment, Trial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROWS = 10_000
+ROWS = 5_000
 """Training rows of the ablation over landmarks, at most: it takes a dozen passes a seed."""
 INIT_DATA = ("adult", "covertype", "cifar10")
 SELECTORS = ("uniform", "kmeans++", "leverage-hutchinson", "rpcholesky")
@@ -177,7 +177,7 @@ LANDMARKS = Target(
     run=run_landmarks,
     paper=_paper_landmarks(),
     note="one Barlow Twins encoder a seed, eight objectives on top; RPCholesky is not in the paper. Fitted on at most "
-    "10,000 rows, SimCLR and BYOL on fewer. Damping of lowest loss.",
+    "5,000 rows, SimCLR and BYOL on fewer. Damping of lowest loss.",
     draw=draw_landmarks,
     judge=judge_landmarks,
 )

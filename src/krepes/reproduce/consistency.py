@@ -102,8 +102,7 @@ CONSISTENCY = Target(
     across="method",
     run=run,
     paper=_paper(),
-    note="encoders trained here by Barlow Twins without labels; default kernel (centred, cosine), h = 250 as in the "
-    "paper, damping of lowest loss, nothing tuned on labels. Label consistency "
+    note="encoders trained here by Barlow Twins without labels; default kernel (centred, cosine), h = 128, damping of lowest loss, nothing tuned on labels. Label consistency "
     "rewards similarity, so it cannot be the only judge: see "
     "`intervention`.",
     draw=draw,

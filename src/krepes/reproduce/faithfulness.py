@@ -123,7 +123,7 @@ FAITHFULNESS = Target(
     across="loss",
     run=run,
     paper=_paper(),
-    note="encoders trained here with the loss that is explained, h = 250 as in the paper; accuracy gaps are shares, "
+    note="encoders trained here with the loss that is explained, h = 128; accuracy gaps are shares, "
     "not points. The deletion of landmarks by other rankings stands beside ours, which the paper's table leaves out: "
     "deleting a sample's latent neighbours costs the k-NN most, for it votes among them. Tau is the mean over classes "
     "of the rank correlation over test samples; the paper does not say what its tau runs over.",

@@ -16,7 +16,7 @@ class Scale:
         seeds: Repetitions: each draws its own rows, weights, views and landmarks.
         m: Landmarks.
         h: Embedding dimension.
-        wide: Embedding dimension of the targets that take the paper's 250.
+        wide: Embedding dimension of the targets that take many, as the paper's 250.
         test: Test samples that an audit looks at, at most.
         rows: Training rows that a kernel model is fitted on, at most.
         images: Training images that a kernel model of a convolutional encoder is fitted on, at most.
@@ -57,13 +57,13 @@ SCALES = {
         Scale(
             "standard",
             seeds=3,
-            m=500,
+            m=400,
             h=64,
-            wide=250,
-            test=5_000,
-            rows=20_000,
-            images=3_000,
-            streamed=3_000,
+            wide=128,
+            test=3_000,
+            rows=10_000,
+            images=2_000,
+            streamed=2_000,
             halves=60,
             retrainings=2,
         ),
