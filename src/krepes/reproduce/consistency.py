@@ -102,9 +102,9 @@ CONSISTENCY = Target(
     across="method",
     run=run,
     paper=_paper(),
-    note="encoders trained here by Barlow Twins without labels; default kernel (centred, cosine), h = 128, damping of lowest loss, nothing tuned on labels. Label consistency "
-    "rewards similarity, so it cannot be the only judge: see "
-    "`intervention`.",
+    note="encoders trained here by Barlow Twins without labels; default kernel (centred, cosine), h = 128, damping of "
+    "lowest loss, nothing tuned on labels. Columns such as `influence, damping 0.01` change one setting, to see what "
+    "moves it. Label consistency rewards similarity, so it cannot be the only judge: see `intervention`.",
     draw=draw,
     judge=judge,
 )
