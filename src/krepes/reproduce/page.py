@@ -84,10 +84,11 @@ def section(name: str, story: Mapping[str, Any], pictures: str) -> str:
     """
     table = pd.DataFrame(story["table"])
     shown = wide(table, story["keys"], story["across"])
-    command = f"`krepes reproduce {name} --scale {story['scale']['name']}`"
+    scale = story["scale"]
+    command = f"`krepes reproduce {name} --scale {scale['name']}` (m = {scale['m']}, at most {scale['rows']:,} rows)"
     return "\n".join([
         f"## {name}\n",
-        f"{story['what']}. {command}, commit {story['commit']}, {story['scale']['seeds']} seeds.\n",
+        f"{story['what']}. {command}, commit {story['commit']}, {scale['seeds']} seeds.\n",
         story["note"] + "\n",
         *(f"![{story['what']}]({pictures}/{picture})\n" for picture in story["pictures"]),
         markdown(shown),
