@@ -76,7 +76,7 @@ def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Pa
     Returns:
         One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
     """
-    size, folder = find_scale(scale), Path(folder)
+    size, folder, commit = find_scale(scale), Path(folder), _commit()
     found = [target.run(Trial(size, seed, data_dir, folder / "encoders")) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
     figures = dict(found[0].pictures)
@@ -85,7 +85,7 @@ def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Pa
     files = {"-".join(filter(None, [target.name, scale, name])) + ".png": figure for name, figure in figures.items()}
     for name, figure in files.items():
         _publish(folder / name, render(figure))
-    story = _story(target, size, table, list(files))
+    story = {**_story(target, size, table, list(files)), "commit": commit}
     _publish(folder / f"{target.name}-{scale}.json", json.dumps(story, indent=2, sort_keys=True).encode() + b"\n")
     page = "\n".join([summary({target.name: story}), section(target.name, story, ".")])
     _publish(folder / f"{target.name}-{scale}.md", page.encode())
@@ -118,7 +118,6 @@ def _story(target: Target, size: Scale, table: pd.DataFrame, files: list[str]) -
         "keys": list(target.keys),
         "across": target.across,
         "scale": asdict(size),
-        "commit": _commit(),
         "note": target.note,
         "versions": versions(),
         "table": json.loads(table.to_json(orient="records")),

@@ -78,6 +78,7 @@ def draw(table: pd.DataFrame) -> Figure:
         )
         ax.set_title(name, loc="left", fontsize=9)
         ax.set_xscale("log")
+        ax.margins(y=0.25)
     figure.axes[-1].set_xlabel("λ of Barlow Twins (weight of the off-diagonal)")
     return figure
 
