@@ -27,7 +27,7 @@ def run(trial: Trial) -> Findings:
     for data, losses in USES.items():
         for loss in losses:
             made = trial.experiment(data, loss)
-            rows.append((data, loss, "probe accuracy", probe_encoder(made, labelled=40_000)))
+            rows.append((data, loss, "probe accuracy", probe_encoder(made, labelled=20_000)))
         rows.append((data, "none", "probe accuracy on the input", _input(made)))
     return Findings(pd.DataFrame(rows, columns=[*KEYS, "value"]))
 
@@ -51,7 +51,7 @@ ENCODERS = Target(
     across="loss",
     run=run,
     note="each trained by `krepes pretrain` without labels; its settings lie beside its weights in `encoders/` and go "
-    "back in by `krepes pretrain --config`. A probe sees at most 40,000 labels, one on the "
+    "back in by `krepes pretrain --config`. A probe sees at most 20,000 labels, one on the "
     "input 5,000.",
     judge=judge,
 )

@@ -27,7 +27,7 @@ FULL, FIXED, GROWING = "full kernel", "fixed m = 200", "m = 6 sqrt(n)"
 METHODS = {FULL: RED, FIXED: BLUE, GROWING: GREEN}
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "quick": {FULL: (250, 500, 1_000), FIXED: (1_000, 2_000, 4_000)},
-    "standard": {FULL: (500, 1_000, 2_000), FIXED: (1_000, 2_000, 4_000, 8_000, 16_000)},
+    "standard": {FULL: (500, 1_000, 1_500), FIXED: (1_500, 3_000, 6_000, 12_000)},
     "full": {FULL: (500, 1_000, 2_000, 4_000, 8_000), FIXED: (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)},
 }
 H = 32
