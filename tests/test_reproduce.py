@@ -105,7 +105,7 @@ def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
 
 
 def test_markdown_keeps_rows_apart():
-    assert markdown(pd.DataFrame({"x": [1.23456], "y": ["b"]})) == "| x | y |\n| --- | --- |\n| 1.23 | b |\n"
+    assert markdown(pd.DataFrame({"x": [1.23456], "y": ["|b|"]})) == "| x | y |\n| --- | --- |\n| 1.23 | \\|b\\| |\n"
 
 
 def test_one_seed_has_no_spread(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pandas as pd
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Return a table in markdown; what is missing is a dash."""
+    """Return a table in markdown; what is missing is a dash, and a bar within a cell is escaped."""
     cells = [[_cell(value) for value in row] for row in table.itertuples(index=False)]
     lines = [list(map(str, table.columns)), ["---"] * len(table.columns), *cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
@@ -50,4 +50,4 @@ def figure(row: dict[Any, Any]) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return "–" if value != value else f"{value:.3g}" if abs(value) < 10 else f"{value:.4g}"
-    return str(value)
+    return str(value).replace("|", "\\|")
