@@ -1,6 +1,7 @@
 """How the encoders of the reproductions are trained: plain `Settings`, which ``krepes pretrain --config`` takes too.
 
-A recipe was chosen by the accuracy of a linear probe on held-out rows of another random draw of the data. The standard recipes fit two CPU cores; the full ones have the paper's architecture and all rows.
+A recipe was chosen by the accuracy of a linear probe on held-out rows of another random draw of the data. The standard
+recipes fit two CPU cores; the full ones have the paper's architecture and all rows.
 """
 
 from __future__ import annotations
