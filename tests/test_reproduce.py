@@ -98,6 +98,7 @@ def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
     monkeypatch.setattr("krepes.reproduce.trial.train_encoder", None)
     again = trial.experiment("digits")
     assert len(first.test) == 15 and len(first.labels[0]) == 80
+    assert first.rows[1].tolist() != sorted(first.rows[1].tolist()), "the first rows of an ordered file are no sample"
     assert bool((first.encoder(first.test) == again.encoder(first.test)).all())
     assert json.loads((tmp_path / "digits-barlow_twins-quick-0.json").read_text())["max_rows"] == 100
     assert trial.fit(first).n_samples_ == 60 and trial.fit(first, rows=20).n_samples_ == 20

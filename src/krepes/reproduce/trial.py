@@ -87,7 +87,9 @@ class Trial:
         train, test = split(source.n, settings)
         stream = open_stream(settings, source, train)
         encoder = self._encoder(settings, source, stream)
-        test = test[: self.scale.test]
+        # Held-out rows come in the order of the file, and some files are ordered: by date, by place, by class.
+        draw = torch.Generator().manual_seed(self.seed)
+        test = test[torch.randperm(len(test), generator=draw)[: self.scale.test]]
         assert source.labels is not None
         labels = source.labels[train.numpy()], source.labels[test.numpy()]
         samples = stream.augment.plain(source.take(test))
