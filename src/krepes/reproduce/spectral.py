@@ -17,7 +17,7 @@ from krepes.reproduce.trial import Trial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+GRID = (1e-5, 1e-4, 1e-3, 5e-3, 2e-2, 1e-1, 1.0)
 KEYS = ("lam", "measure")
 ACCURACY = "probe accuracy, 10 % of labels"
 SHOWN = {
