@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from krepes.figures.style import BLUE, GREEN, RED, new_figure, styled
-from krepes.kernels.entk import EmpiricalNTK
+from krepes.kernels.entk import GIB, EmpiricalNTK
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.probes import probe_model
@@ -59,7 +59,9 @@ def _timed(made: Experiment, method: str, n: int, seed: int) -> tuple[Krepes, fl
     kernel = EmpiricalNTK(made.encoder)
     start = time.perf_counter()
     selector = "uniform" if method == FULL else "rpcholesky"
-    model = Krepes(kernel, m=m, h=H, landmarks=selector, seed=seed, progress=False).fit(stream)
+    budget = 64 * GIB if method == FULL else GIB  # the full kernel takes what it takes
+    options: dict[str, Any] = {"landmarks": selector, "seed": seed, "memory_budget": budget, "progress": False}
+    model = Krepes(kernel, m=m, h=H, **options).fit(stream)
     fitted = time.perf_counter()
     for _, views in stream:
         for view in views:
