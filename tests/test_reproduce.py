@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -49,18 +50,26 @@ def test_figures_and_verdicts_go_to_the_page(tmp_path, three_seeds):
         best = table.set_index("method")["mean"]
         return [("ours ahead of random", best["ours"] > best["random"]), ("random ahead of ours", False)]
 
-    reproduce(toy(found, draw=lambda table: new_figure(1.0), judge=judge), "quick", None, tmp_path)
+    target = toy(found, draw=lambda table: new_figure(1.0), judge=judge)
+    reproduce(target, "quick", None, tmp_path)
     assert (tmp_path / "toy-quick.png").read_bytes()[:4] == b"\x89PNG" and (tmp_path / "toy-quick-first.png").exists()
     page = (tmp_path / "toy-quick.md").read_text()
     assert "| ours ahead of random | yes |" in page and "| random ahead of ours | **no** |" in page
     assert "(./toy-quick-first.png)" in page
-    whole = write_page(tmp_path, "quick", tmp_path / "docs" / "all.md", ["toy", "other"])
+    whole = write_page(tmp_path, "quick", tmp_path / "docs" / "all.md", [target, replace(target, name="other")])
     assert "Not run at this scale: other." in whole.read_text() and "(all/toy-quick.png)" in whole.read_text()
     assert (tmp_path / "docs" / "all" / "toy-quick-first.png").exists()
     with pytest.raises(InvalidInputError, match="no result of scale 'full'"):
-        write_page(tmp_path, "full", tmp_path / "all.md", ["toy"])
+        write_page(tmp_path, "full", tmp_path / "all.md", [target])
     claims = json.loads((tmp_path / "toy-quick.json").read_text())["claims"]
     assert [claim["holds"] for claim in claims] == [True, False]
+
+
+def test_a_page_judges_and_words_a_stored_table_anew(tmp_path, three_seeds):
+    reproduce(toy(found), "quick", None, tmp_path)
+    sharper = replace(toy(found, judge=lambda table: [("the mean is two", table["mean"][0] == 2.0)]), note="reworded")
+    page = write_page(tmp_path, "quick", tmp_path / "all.md", [sharper]).read_text()
+    assert "| the mean is two | yes |" in page and "reworded" in page and "made up" not in page
 
 
 def test_unknown_names_and_scales_are_refused(tmp_path):

@@ -31,7 +31,7 @@ def reproduce(
         show_frame(pd.DataFrame(listed, columns=["name", "what", "data"]), "what can be reproduced")
         return
     if name == "page":
-        console.print(str(write_page(out, scale, page, list(TARGETS))))
+        console.print(str(write_page(out, scale, page, list(TARGETS.values()))))
         return
     for target in TARGETS.values() if name == "all" else [find_target(name)]:
         table = run(target, scale, data_dir, out)

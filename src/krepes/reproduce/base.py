@@ -13,8 +13,8 @@ import pandas as pd
 
 from krepes.figures import render
 from krepes.files import publish
-from krepes.reproduce.page import section, summary
-from krepes.reproduce.scale import Scale, find_scale
+from krepes.reproduce.scale import find_scale
+from krepes.reproduce.sections import section, summary
 from krepes.reproduce.trial import Trial
 from krepes.runs import versions
 
@@ -79,13 +79,23 @@ def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Pa
     size, folder, commit = find_scale(scale), Path(folder), _commit()
     found = [target.run(Trial(size, seed, data_dir, folder / "encoders")) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
-    figures = dict(found[0].pictures)
-    if target.draw is not None:
-        figures = {"": target.draw(table), **figures}
+    figures = {"": None, **found[0].pictures} if target.draw else found[0].pictures
     files = {"-".join(filter(None, [target.name, scale, name])) + ".png": figure for name, figure in figures.items()}
     for name, figure in files.items():
-        _publish(folder / name, render(figure))
-    story = {**_story(target, size, table, list(files)), "commit": commit}
+        if figure is not None:
+            _publish(folder / name, render(figure))
+    story = retell(
+        target,
+        {
+            "target": target.name,
+            "scale": asdict(size),
+            "commit": commit,
+            "versions": versions(),
+            "table": json.loads(table.to_json(orient="records")),
+            "pictures": list(files),
+        },
+    )
+    redraw(target, story, folder)
     _publish(folder / f"{target.name}-{scale}.json", json.dumps(story, indent=2, sort_keys=True).encode() + b"\n")
     page = "\n".join([summary({target.name: story}), section(target.name, story, ".")])
     _publish(folder / f"{target.name}-{scale}.md", page.encode())
@@ -102,28 +112,26 @@ def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
     return table.merge(target.paper, how="left", on=keys)
 
 
+def retell(target: Target, story: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a measurement with the target's words, and with its claims judged by the table."""
+    verdicts = [] if target.judge is None else target.judge(pd.DataFrame(story["table"]))
+    claims = [{"claim": claim, "holds": bool(holds)} for claim, holds in verdicts]
+    words = {"what": target.what, "note": target.note, "keys": list(target.keys), "across": target.across}
+    return {**story, **words, "claims": claims}
+
+
+def redraw(target: Target, story: Mapping[str, Any], folder: Path) -> None:
+    """Draw the figure of a measurement's table; pictures of single samples stay as they were."""
+    if target.draw is not None:
+        name = f"{target.name}-{story['scale']['name']}.png"
+        _publish(folder / name, render(target.draw(pd.DataFrame(story["table"]))))
+
+
 def _commit() -> str:
     """Return the commit of the code, or ``unknown`` where it was installed without its history."""
     place = Path(__file__).parent
     found = subprocess.run(["git", "-C", place, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return found.stdout.strip() if found.returncode == 0 else "unknown"
-
-
-def _story(target: Target, size: Scale, table: pd.DataFrame, files: list[str]) -> dict[str, Any]:
-    """Return the result as plain JSON values."""
-    verdicts = [] if target.judge is None else target.judge(table)
-    return {
-        "target": target.name,
-        "what": target.what,
-        "keys": list(target.keys),
-        "across": target.across,
-        "scale": asdict(size),
-        "note": target.note,
-        "versions": versions(),
-        "table": json.loads(table.to_json(orient="records")),
-        "claims": [{"claim": claim, "holds": bool(holds)} for claim, holds in verdicts],
-        "pictures": files,
-    }
 
 
 def _publish(path: Path, content: bytes) -> None:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from krepes.errors import InvalidInputError
 from krepes.files import publish
-from krepes.reproduce.tables import markdown, wide
+from krepes.reproduce.base import Target, redraw, retell
+from krepes.reproduce.sections import section, summary
 
 INTRODUCTION = """# Reproduction
 
@@ -28,14 +27,14 @@ command over its table. This page is written by `krepes reproduce page`.
 """
 
 
-def write_page(folder: str | Path, scale: str, path: str | Path, order: Sequence[str]) -> Path:
-    """Write one page of all results that a folder holds.
+def write_page(folder: str | Path, scale: str, path: str | Path, targets: Sequence[Target]) -> Path:
+    """Write one page of all results that a folder holds; claims, words and figures are those of the code of today.
 
     Args:
         folder: Where `krepes.reproduce.reproduce` wrote.
         scale: Whose results.
         path: The page; its figures go to a folder of the same name beside it.
-        order: Names of targets, in the order of the page; those without a result are named as missing.
+        targets: In the order of the page; those without a result are named as missing.
 
     Returns:
         The page's path.
@@ -44,53 +43,27 @@ def write_page(folder: str | Path, scale: str, path: str | Path, order: Sequence
         InvalidInputError: If there is no result at all.
     """
     folder, path = Path(folder), Path(path)
-    stored = {name: folder / f"{name}-{scale}.json" for name in order}
+    stored = {target.name: folder / f"{target.name}-{scale}.json" for target in targets}
     stories = {name: json.loads(file.read_text()) for name, file in stored.items() if file.is_file()}
     if not stories:
         raise InvalidInputError(f"{folder} holds no result of scale {scale!r}: run `krepes reproduce all` first.")
     pictures = path.with_suffix("")
     pictures.mkdir(parents=True, exist_ok=True)
-    sections = [INTRODUCTION, summary(stories)]
-    missing = [name for name in order if name not in stories]
+    told = {target.name: retell(target, stories[target.name]) for target in targets if target.name in stories}
+    sections = [INTRODUCTION, summary(told)]
+    missing = [target.name for target in targets if target.name not in told]
     if missing:
         sections.append(f"Not run at this scale: {', '.join(missing)}.\n")
-    for name, story in stories.items():
-        for picture in story["pictures"]:
-            shutil.copyfile(folder / picture, pictures / picture)
-        sections.append(section(name, story, pictures.name))
+    for target in targets:
+        if target.name in told:
+            sections.append(_illustrated(target, told[target.name], folder, pictures))
     text = "\n".join(sections)
     return publish(path, lambda temporary: temporary.write_text(text))
 
 
-def summary(stories: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the table of claims, those that do not hold included."""
-    rows = [
-        (f"[{name}](#{name})", claim["claim"], "yes" if claim["holds"] else "**no**")
-        for name, story in stories.items()
-        for claim in story["claims"]
-    ]
-    return "## Claims\n\n" + markdown(pd.DataFrame(rows, columns=["target", "claim", "holds"]))
-
-
-def section(name: str, story: Mapping[str, Any], pictures: str) -> str:
-    """Return the part of a page about one target.
-
-    Args:
-        name: Of the target.
-        story: What its JSON file holds.
-        pictures: Folder of the figures, relative to the page.
-
-    Returns:
-        Markdown.
-    """
-    table = pd.DataFrame(story["table"])
-    shown = wide(table, story["keys"], story["across"])
-    scale = story["scale"]
-    command = f"`krepes reproduce {name} --scale {scale['name']}` (m = {scale['m']}, at most {scale['rows']:,} rows)"
-    return "\n".join([
-        f"## {name}\n",
-        f"{story['what']}. {command}, commit {story['commit']}, {scale['seeds']} seeds.\n",
-        story["note"] + "\n",
-        *(f"![{story['what']}]({pictures}/{picture})\n" for picture in story["pictures"]),
-        markdown(shown),
-    ])
+def _illustrated(target: Target, story: Mapping[str, Any], folder: Path, pictures: Path) -> str:
+    """Return a target's part of the page, its figures copied beside the page."""
+    redraw(target, story, folder)
+    for picture in story["pictures"]:
+        shutil.copyfile(folder / picture, pictures / picture)
+    return section(target.name, story, pictures.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from krepes.encoders import ResNet, load_encoder, save_weights
+from krepes.encoders import ResNet, build_encoder, load_encoder, save_weights
 from krepes.files import publish
 from krepes.model import Krepes
 from krepes.reproduce.recipes import recipe
@@ -94,6 +94,13 @@ class Trial:
         labels = source.labels[train.numpy()], source.labels[test.numpy()]
         samples = stream.augment.plain(source.take(test))
         return Experiment(settings, encoder, source, (train, test), stream, samples, labels)
+
+    def untrained(self, made: Experiment) -> Experiment:
+        """Return the same experiment with an encoder of fresh weights: what training adds shows by its absence."""
+        name, options = encoder_choice(made.settings, made.source, made.stream)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return replace(made, encoder=build_encoder(name, **options).eval())
 
     def fit(self, made: Experiment, *, rows: int | None = None, **changes: Any) -> Krepes:
         """Return a fitted model of an experiment's encoder.

@@ -1,0 +1,44 @@
+"""A result in words: which claims hold, and a target's part of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from krepes.reproduce.tables import markdown, wide
+
+
+def summary(stories: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of claims, those that do not hold included."""
+    rows = [
+        (f"[{name}](#{name})", claim["claim"], "yes" if claim["holds"] else "**no**")
+        for name, story in stories.items()
+        for claim in story["claims"]
+    ]
+    return "## Claims\n\n" + markdown(pd.DataFrame(rows, columns=["target", "claim", "holds"]))
+
+
+def section(name: str, story: Mapping[str, Any], pictures: str) -> str:
+    """Return the part of a page about one target.
+
+    Args:
+        name: Of the target.
+        story: What its JSON file holds.
+        pictures: Folder of the figures, relative to the page.
+
+    Returns:
+        Markdown.
+    """
+    table = pd.DataFrame(story["table"])
+    shown = wide(table, story["keys"], story["across"])
+    scale = story["scale"]
+    command = f"`krepes reproduce {name} --scale {scale['name']}` (m = {scale['m']}, at most {scale['rows']:,} rows)"
+    return "\n".join([
+        f"## {name}\n",
+        f"{story['what']}. {command}, commit {story['commit']}, {scale['seeds']} seeds.\n",
+        story["note"] + "\n",
+        *(f"![{story['what']}]({pictures}/{picture})\n" for picture in story["pictures"]),
+        markdown(shown),
+    ])
