@@ -27,13 +27,13 @@ def run(trial: Trial) -> Findings:
     for data, losses in USES.items():
         for loss in losses:
             made = trial.experiment(data, loss)
-            rows.append((data, loss, "probe accuracy", probe_encoder(made, labelled=20_000)))
+            rows.append((data, loss, "probe accuracy", probe_encoder(made, labelled=made.stream.n)))
         rows.append((data, "none", "probe accuracy on the input", _input(made)))
     return Findings(pd.DataFrame(rows, columns=[*KEYS, "value"]))
 
 
 def _input(made: Experiment) -> float:
-    X = made.train(5_000).flatten(1).numpy()
+    X = made.train(20_000).flatten(1).numpy()
     return probe(X, made.labels[0][: len(X)], made.test.flatten(1).numpy(), made.labels[1])
 
 
@@ -51,7 +51,7 @@ ENCODERS = Target(
     across="loss",
     run=run,
     note="each trained by `krepes pretrain` without labels; its settings lie beside its weights in `encoders/` and go "
-    "back in by `krepes pretrain --config`. A probe sees at most 20,000 labels, one on the "
-    "input 5,000.",
+    "back in by `krepes pretrain --config`. A probe sees the labels of all training rows, one on the "
+    "input at most 20,000.",
     judge=judge,
 )

@@ -36,5 +36,5 @@ def probe_model(model: Krepes, made: Experiment, labelled: int = LABELLED) -> fl
 
 def probe_encoder(made: Experiment, labelled: int = LABELLED) -> float:
     """Return the accuracy of a probe on the encoder's own embeddings of the test samples."""
-    Z = encode(made.encoder, made.train(labelled)).numpy()
-    return probe(Z, made.labels[0][: len(Z)], encode(made.encoder, made.test).numpy(), made.labels[1])
+    Z = encode(made.encoder, made.train(labelled)).float().numpy()
+    return probe(Z, made.labels[0][: len(Z)], encode(made.encoder, made.test).float().numpy(), made.labels[1])
