@@ -24,6 +24,7 @@ def landmark_strips(
     scores: Tensor,
     *,
     sample_names: Sequence[Any] | None = None,
+    sample_notes: Sequence[str] | None = None,
     landmark_names: Sequence[Any] | None = None,
 ) -> Figure:
     """Draw a row of landmarks for each test image, framed green where they attract, red and dashed where they repel.
@@ -34,6 +35,7 @@ def landmark_strips(
         indices: Landmarks to show, ``(t, k)``, as in `krepes.attribution.Top`.
         scores: Their influence scores, ``(t, k)``.
         sample_names: Written over the test images, ``t`` of them.
+        sample_notes: Written under the test images, ``t`` of them.
         landmark_names: Written over the landmarks, ``m`` of them: ids, or classes in an audit.
 
     Returns:
@@ -53,6 +55,8 @@ def landmark_strips(
     for row in range(t):
         name = "" if sample_names is None else shorten(sample_names[row], 14)
         _draw(axes[row, 0], samples[row], f"test: {name}" if name else "test", INK, "solid")
+        if sample_notes is not None:
+            axes[row, 0].set_xlabel(sample_notes[row], color=INK, fontweight="bold", labelpad=3)
         for column in range(k):
             l, score = int(indices[row, column]), float(scores[row, column])
             colour, line = (ATTRACTIVE, "solid") if score >= 0 else (REPULSIVE, "dashed")

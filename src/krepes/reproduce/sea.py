@@ -62,7 +62,7 @@ def _scenes(trial: Trial, made: Experiment) -> tuple[Tensor, Tensor]:
 
 
 def _strips(made: Experiment, model: Krepes, attribution: Attribution, concept: ConceptVector, pull: Tensor) -> Figure:
-    """Draw one test picture of each class shown with its top landmarks, scored by their pull to the sea."""
+    """Draw one test picture of each class shown with its top landmarks and their pull, in deviations of the sum Ψ."""
     chosen, used = [], set[int]()
     for name in SHOWN:
         place = next(i for i in np.flatnonzero(made.labels[1] == name) if i not in used)
@@ -70,14 +70,15 @@ def _strips(made: Experiment, model: Krepes, attribution: Attribution, concept: 
         chosen.append(int(place))
     top = attribution.top(TOP).indices[chosen]
     toward = concept_influence(attribution, concept)[chosen].gather(1, top)
-    names = [f"{made.labels[1][i]}  Ψ {float(pull[i]):+.2g}" for i in chosen]
+    unit = float(pull.std())
     landmarks = model.stream_.plain(model.landmarks_)
     return landmark_strips(
         made.test[chosen],
         landmarks,
         top,
-        toward,
-        sample_names=names,
+        toward / unit,
+        sample_names=[made.labels[1][i] for i in chosen],
+        sample_notes=[f"Ψ = {float(pull[i]) / unit:+.2f}" for i in chosen],
         landmark_names=made.landmark_labels(model).tolist(),
     )
 
@@ -105,7 +106,8 @@ CONCEPT = Target(
     across="measure",
     run=run,
     note="photographs of the sea stand in for CIFAR-100's class, 500 of them, against 200 training pictures of "
-    f"{', '.join(NEGATIVES)}, as in the paper; the top {TOP} landmarks by influence. Scenes and CIFAR-10 differ in "
+    f"{', '.join(NEGATIVES)}, as in the paper; the top {TOP} landmarks by influence, their pulls "
+    "(in standard deviations of Ψ, the sum, over the test pictures) written below. Scenes and CIFAR-10 differ in "
     "more than the sea (how they were taken and shrunk), so a direction between them is not the sea alone.",
     judge=judge,
 )
