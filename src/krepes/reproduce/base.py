@@ -114,7 +114,7 @@ def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
 
 def retell(target: Target, story: Mapping[str, Any]) -> dict[str, Any]:
     """Return a measurement with the target's words, and with its claims judged by the table."""
-    verdicts = [] if target.judge is None else target.judge(pd.DataFrame(story["table"]))
+    verdicts = [] if target.judge is None else target.judge(_measured(story))
     claims = [{"claim": claim, "holds": bool(holds)} for claim, holds in verdicts]
     words = {"what": target.what, "note": target.note, "keys": list(target.keys), "across": target.across}
     return {**story, **words, "claims": claims}
@@ -124,7 +124,14 @@ def redraw(target: Target, story: Mapping[str, Any], folder: Path) -> None:
     """Draw the figure of a measurement's table; pictures of single samples stay as they were."""
     if target.draw is not None:
         name = f"{target.name}-{story['scale']['name']}.png"
-        _publish(folder / name, render(target.draw(pd.DataFrame(story["table"]))))
+        _publish(folder / name, render(target.draw(_measured(story))))
+
+
+def _measured(story: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the table of a story; JSON has null where a number is missing."""
+    table = pd.DataFrame(story["table"])
+    numbers = [name for name in ("mean", "spread", "paper") if name in table]
+    return table.astype(dict.fromkeys(numbers, float))
 
 
 def _commit() -> str:
