@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from krepes.attribution import attribute
 from krepes.audit import class_coverage
-from krepes.figures.style import BLUE, GREY, new_figure, styled
+from krepes.figures.style import BLUE, GREY, INK, new_figure, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.probes import probe_encoder, probe_model
@@ -51,25 +51,39 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     rho = float(spearmanr(by["kappa"], by["probe accuracy"]).statistic)
     fewer = int((by["kappa"] < by["kappa of a random order"]).sum())
     return [
-        (f"smaller kappa goes with higher accuracy: Spearman {rho:+.2f} over {len(by)} losses (paper: -1)", rho < 0),
+        (
+            f"smaller kappa goes with higher accuracy: Spearman {rho:+.2f} <= -0.9 over {len(by)} losses (paper: -1)",
+            rho <= -0.9,
+        ),
         (f"kappa below that of a random order for {fewer} of {len(by)} losses", fewer == len(by)),
     ]
 
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw kappa and accuracy of each loss, random orders beside."""
+    """Draw kappa and accuracy of each loss with their spread, a random order and the encoder's own accuracy beside."""
     figure = new_figure(2.6)
-    ax = figure.add_subplot()
-    by = table[table["loss"] != "encoder"].pivot(index="loss", columns="measure", values="mean").loc[list(LOSSES)]
-    ax.scatter(by["kappa"], by["probe accuracy"], color=BLUE, label="strongest first", zorder=3)
-    ax.scatter(by["kappa of a random order"], by["probe accuracy"], color=GREY, marker="x", label="random order")
-    for loss, row in by.iterrows():
-        place = (row["kappa"], row["probe accuracy"])
-        ax.annotate(str(loss), place, xytext=(4, 4), textcoords="offset points", fontsize=8)
-    ax.set(xlabel="landmarks needed to meet all ten classes, κ", ylabel="probe accuracy")
-    ax.margins(x=0.15, y=0.2)
-    ax.legend(loc="best")
+    coverage, accuracy = figure.subplots(1, 2, sharey=True)
+    of = table.set_index(["measure", "loss"])
+    places = range(len(LOSSES))
+    for ax, measure, title in (
+        (coverage, "kappa", "κ, landmarks to meet all classes"),
+        (accuracy, "probe accuracy", "probe accuracy"),
+    ):
+        rows = of.loc[measure].loc[list(LOSSES)]
+        style: dict[str, Any] = {"color": BLUE, "marker": "o", "linestyle": "none", "capsize": 2, "label": "this model"}
+        ax.errorbar(rows["mean"], places, xerr=rows["spread"], **style)
+        ax.set_title(title, loc="left")
+    random = of["mean"]["kappa of a random order"].mean()
+    coverage.axvline(random, color=GREY, linestyle="dashed", label="random order")
+    accuracy.axvline(of["mean"]["probe accuracy", "encoder"], color=INK, linestyle="dotted", label="encoder itself")
+    coverage.set_yticks(places, LOSSES)
+    coverage.invert_yaxis()
+    named: dict[str, Any] = {}
+    for ax in (coverage, accuracy):
+        handles, labels = ax.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -89,7 +103,8 @@ COVERAGE = Target(
     run=run,
     paper=_paper(),
     note="a reduced ResNet-18 trained here by Barlow Twins, five objectives on top; the paper has a checkpoint of each "
-    "loss. With ten classes a random order needs about 29 landmarks: the paper gives no such baseline.",
+    "loss. With ten classes a random order needs about 29 landmarks: the paper gives no such baseline. "
+    "Accuracies of five objectives on one encoder differ by less than their spread.",
     draw=draw,
     judge=judge,
 )
