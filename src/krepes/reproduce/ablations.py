@@ -101,7 +101,7 @@ def draw_landmarks(table: pd.DataFrame) -> Figure:
     ax.axhline(table[table["loss"] == "encoder"]["mean"].item(), color=GREY, linestyle="dashed", label="encoder")
     ax.set_xticks(range(len(LOSSES)), LOSSES, rotation=20, ha="right")
     ax.set_ylabel("probe accuracy")
-    ax.legend(loc="lower left", ncols=5)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 
 
@@ -120,7 +120,7 @@ def judge_landmarks(table: pd.DataFrame) -> list[tuple[str, bool]]:
     for selector in SELECTORS[1:]:
         gain = 100 * (by[selector] - by["uniform"])
         claim = f"{selector} ahead of uniform for {int((gain > 0).sum())} of {len(by)} losses, by {gain.mean():+.2f} "
-        verdicts.append((claim + "points on average", bool(gain.mean() > 0)))
+        verdicts.append((claim + "points on average", bool(gain.mean() > 0 and (gain > 0).mean() > 0.5)))
     return verdicts
 
 
