@@ -64,7 +64,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw kappa and accuracy of each loss with their spread, a random order and the encoder's own accuracy beside."""
     figure = new_figure(2.6)
     coverage, accuracy = figure.subplots(1, 2, sharey=True)
-    of = table.set_index(["measure", "loss"])
+    of = table.set_index(["measure", "loss"]).sort_index()
     places = range(len(LOSSES))
     for ax, measure, title in (
         (coverage, "kappa", "κ, landmarks to meet all classes"),

@@ -31,7 +31,7 @@ def run(trial: Trial) -> Findings:
 
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     """Return whether the conflations that the paper names show beyond those of a random landmark."""
-    shares = table.set_index(list(KEYS))["mean"]
+    shares = table.set_index(list(KEYS))["mean"].sort_index()
     verdicts = []
     for test, landmark in (
         ("Southeast Asian", "East Asian"),

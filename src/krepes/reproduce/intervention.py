@@ -113,7 +113,7 @@ def _bars(ax: Axes, table: pd.DataFrame, ceiling: float) -> None:
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     """Return whether our LDS is above the absolute LDS of every baseline, and high enough on MNIST."""
     verdicts = []
-    value = table.set_index(list(KEYS))["mean"]
+    value = table.set_index(list(KEYS))["mean"].sort_index()
     for data in DATA:
         for outcome in (MARGIN, PAIR):
             found = value[data][outcome]

@@ -82,7 +82,7 @@ def _exponents(frame: pd.DataFrame) -> pd.DataFrame:
 
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     """Return whether exponents and accuracies are as they should."""
-    value = table.set_index(list(KEYS))["mean"]
+    value = table.set_index(list(KEYS))["mean"].sort_index()
     verdicts = []
     for name in DATA:
         fixed, growing, full = (value[name, method, 0, "exponent of seconds"] for method in (FIXED, GROWING, FULL))
