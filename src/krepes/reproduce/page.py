@@ -23,7 +23,8 @@ rows of another random draw of the data, and the settings of `intervention` on a
 a result chose nothing, though a draw of a public data set may share rows with another.
 
 To run it again: set `KREPES_DATA` to the folder of the data sets, then `make reproduce`, or one target at a time by the
-command over its table. This page is written by `krepes reproduce page`.
+command over its table. This page is written by `krepes reproduce page`; what to make of it, where it differs from the
+paper and why, is told in [findings](findings.md).
 """
 
 
