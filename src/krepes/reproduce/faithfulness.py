@@ -84,7 +84,7 @@ def draw(table: pd.DataFrame) -> Figure:
     figure = new_figure(3.0)
     gap, tau, drop = figure.subplots(1, 3)
     for number, (loss, colour) in enumerate(LOSSES.items()):
-        of = table[table["loss"] == loss].set_index(["measure", "data"])
+        of = table[table["loss"] == loss].set_index(["measure", "data"]).sort_index()
         x = [place + 0.2 * (number - 1) for place in range(len(DATA))]
         style: dict[str, Any] = {"color": colour, "marker": "o", "linestyle": "none", "markersize": 4}
         gap.plot(x, [100 * of["mean"]["accuracy gap"][name] for name in DATA], label=loss, **style)
