@@ -194,6 +194,14 @@ def test_normalised_images_are_stretched_and_plain_ones_kept():
     np.testing.assert_allclose(kept, [[0, 1], [0.5, 0.75]])
 
 
+def test_notes_stand_under_their_test_images():
+    images = torch.rand(2, 4, 4)
+    options = {"sample_names": ["a", "b"], "sample_notes": ["+1.0", "-2.0"]}
+    figure = figures.landmark_strips(images, images, torch.tensor([[0], [1]]), torch.ones(2, 1), **options)
+    below = {ax.get_title(): ax.get_xlabel() for ax in figure.axes if ax.get_title()}
+    assert below == {"test: a": "+1.0", "test: b": "-2.0"}
+
+
 def test_series_are_distinct_without_colour_too():
     assert len(set(SERIES)) == len(SERIES) == len(set(MARKERS))
 

@@ -180,7 +180,7 @@ LANDMARKS = Target(
     run=run_landmarks,
     paper=_paper_landmarks(),
     note="one Barlow Twins encoder a seed, eight objectives on top; RPCholesky is not in the paper. A quarter of "
-    "the scale's landmarks, for with many of them it hardly matters which. Fitted on at most 5,000 rows, SimCLR and "
+    "the scale's landmarks, so that their choice can matter. Fitted on at most 5,000 rows, SimCLR and "
     "BYOL on fewer. Damping of lowest loss.",
     draw=draw_landmarks,
     judge=judge_landmarks,

@@ -79,22 +79,18 @@ def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Pa
     size, folder, commit = find_scale(scale), Path(folder), _commit()
     found = [target.run(Trial(size, seed, data_dir, folder / "encoders")) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
-    figures = {"": None, **found[0].pictures} if target.draw else found[0].pictures
-    files = {"-".join(filter(None, [target.name, scale, name])) + ".png": figure for name, figure in figures.items()}
-    for name, figure in files.items():
-        if figure is not None:
-            _publish(folder / name, render(figure))
-    story = retell(
-        target,
-        {
-            "target": target.name,
-            "scale": asdict(size),
-            "commit": commit,
-            "versions": versions(),
-            "table": json.loads(table.to_json(orient="records")),
-            "pictures": list(files),
-        },
-    )
+    pictures = {f"{target.name}-{scale}-{name}.png": figure for name, figure in found[0].pictures.items()}
+    for name, figure in pictures.items():
+        _publish(folder / name, render(figure))
+    measured = {
+        "target": target.name,
+        "scale": asdict(size),
+        "commit": commit,
+        "versions": versions(),
+        "table": json.loads(table.to_json(orient="records")),
+        "pictures": [*([] if target.draw is None else [_drawn(target, scale)]), *pictures],
+    }
+    story = retell(target, measured)
     redraw(target, story, folder)
     _publish(folder / f"{target.name}-{scale}.json", json.dumps(story, indent=2, sort_keys=True).encode() + b"\n")
     page = "\n".join([summary({target.name: story}), section(target.name, story, ".")])
@@ -123,8 +119,12 @@ def retell(target: Target, story: Mapping[str, Any]) -> dict[str, Any]:
 def redraw(target: Target, story: Mapping[str, Any], folder: Path) -> None:
     """Draw the figure of a measurement's table; pictures of single samples stay as they were."""
     if target.draw is not None:
-        name = f"{target.name}-{story['scale']['name']}.png"
-        _publish(folder / name, render(target.draw(_measured(story))))
+        _publish(folder / _drawn(target, story["scale"]["name"]), render(target.draw(_measured(story))))
+
+
+def _drawn(target: Target, scale: str) -> str:
+    """Return the name of the file that has the figure of the table."""
+    return f"{target.name}-{scale}.png"
 
 
 def _measured(story: Mapping[str, Any]) -> pd.DataFrame:
@@ -135,10 +135,18 @@ def _measured(story: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _commit() -> str:
-    """Return the commit of the code, or ``unknown`` where it was installed without its history."""
-    place = Path(__file__).parent
-    found = subprocess.run(["git", "-C", place, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return found.stdout.strip() if found.returncode == 0 else "unknown"
+    """Return the commit of the code, and whether the code differs from it; ``unknown`` without its history."""
+    head, changes = _git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", "--", ".")
+    if head is None:
+        return "unknown"
+    return f"{head} with uncommitted changes" if changes else head
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says of the folder of this package, or nothing where it says nothing."""
+    package = Path(__file__).parents[1]
+    found = subprocess.run(["git", "-C", package, *arguments], capture_output=True, text=True)
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def _publish(path: Path, content: bytes) -> None:

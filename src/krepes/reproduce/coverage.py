@@ -103,8 +103,7 @@ COVERAGE = Target(
     run=run,
     paper=_paper(),
     note="a reduced ResNet-18 trained here by Barlow Twins, five objectives on top; the paper has a checkpoint of each "
-    "loss. With ten classes a random order needs about 29 landmarks: the paper gives no such baseline. "
-    "Accuracies of five objectives on one encoder differ by less than their spread.",
+    "loss. With ten classes a random order needs about 29 landmarks: the paper gives no such baseline.",
     draw=draw,
     judge=judge,
 )

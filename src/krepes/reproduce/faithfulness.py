@@ -138,10 +138,10 @@ FAITHFULNESS = Target(
     note="encoders trained here with the loss that is explained; h is the width of the encoder's embedding, at most "
     "250; both probes see 10,000 labels; accuracy gaps are shares, not points. The paper does not say what its tau "
     "runs over: over classes it compares how two probes rank the classes of a sample, over samples how they rank the "
-    "samples of a class, averaged over classes, of which the rare ones are mostly noise. The deletion of landmarks by "
+    "samples of a class, averaged over classes, a rare one as much as a common one. The deletion of landmarks by "
     "other rankings stands beside ours, which the paper's table leaves out. Of m landmarks a random one is among the "
-    "k = 50 that vote with probability k / m, so a ratio to random grows with m and says as much about m as about a "
-    "ranking: deleting the latent neighbours, the voters themselves, has about the same ratio. "
+    "k = 50 that vote with probability k / m, so a ratio to random says as much about m as about a ranking; the ratio "
+    "of the latent neighbours, the voters themselves, stands beside. "
     "The width was raised after a first run with h = 128 had fallen more than a point behind the encoder on Covertype: "
     "it was changed in sight of test rows.",
     draw=draw,

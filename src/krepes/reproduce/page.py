@@ -19,8 +19,9 @@ What `krepes reproduce` found on real data. Every number is the mean over seeds 
 their standard deviation; figures in brackets are the paper's. Encoders are trained here without labels, on two CPU
 cores, far smaller and shorter than the paper's: levels differ, and what is compared stands in the same table.
 The damping is that of lowest loss, without labels. How encoders are trained was chosen by linear probes on held-out
-rows of another random draw of the data, and the settings of `intervention` on a repetition of its own; the test rows of
-a result chose nothing, though a draw of a public data set may share rows with another.
+rows of another random draw of the data, and the settings of `intervention` on a repetition of its own; a draw of a
+public data set may share rows with another. Test rows chose nothing, but for what the notes of `encoders`,
+`faithfulness` and `intervention` own up to.
 
 To run it again: set `KREPES_DATA` to the folder of the data sets, then `make reproduce`, or one target at a time by the
 command over its table. This page is written by `krepes reproduce page`; what to make of it, where it differs from the

@@ -34,7 +34,8 @@ def section(name: str, story: Mapping[str, Any], pictures: str) -> str:
     table = pd.DataFrame(story["table"])
     shown = wide(table, story["keys"], story["across"])
     scale = story["scale"]
-    command = f"`krepes reproduce {name} --scale {scale['name']}` (m = {scale['m']}, at most {scale['rows']:,} rows)"
+    sizes = f"m = {scale['m']}, at most {scale['rows']:,} rows, unless said below"
+    command = f"`krepes reproduce {name} --scale {scale['name']}` ({sizes})"
     return "\n".join([
         f"## {name}\n",
         f"{story['what']}. {command}, commit {story['commit']}, {scale['seeds']} seeds.\n",
