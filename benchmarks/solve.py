@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from krepes import _autodiff
-from krepes.damping import solve_linear
-from krepes.init import principal_component_init
-from krepes.moments import Moments, MomentSum
+from krepes.engine.damping import solve_linear
+from krepes.engine.init import principal_component_init
+from krepes.engine.moments import Moments, MomentSum
+from krepes.engine.solvers import Solution, solve
 from krepes.objectives.barlow_twins import BarlowTwins
 from krepes.objectives.streaming import pull_back
-from krepes.solvers import Solution, solve
 
 CHUNK, TOL = 10_000, 1e-8
 

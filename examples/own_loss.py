@@ -13,9 +13,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from krepes import Krepes
+from krepes.engine.solution import Solution
 from krepes.kernels.classic import RBF
 from krepes.objectives import InnerOuter
-from krepes.solution import Solution
 from krepes.views import GaussianNoise
 
 

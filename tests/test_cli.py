@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from krepes.cli.app import app, main
 from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
-from krepes.settings import Settings
-from krepes.sources import open_source, split
-from krepes.workspace import open_run, open_stream
+from krepes.runs.dataset import open_source, split
+from krepes.runs.settings import Settings
+from krepes.runs.workspace import open_run, open_stream
 
 SMALL = ["-m", "25", "-h", "6", "--epochs", "1", "--quiet"]
 

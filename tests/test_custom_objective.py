@@ -11,11 +11,11 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.testing import assert_close
 
 from krepes import _autodiff
+from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError, NonConvexOuterError
 from krepes.objectives.byol import BYOL
 from krepes.objectives.custom import InnerOuter, LeastSquares
 from krepes.objectives.simclr import SimCLR
-from krepes.solvers import solve
 from test_row_objectives import CURVATURE, GRADIENT, POINTS, H, toy
 
 TAU = 0.5

@@ -5,8 +5,8 @@ import hashlib
 import pytest
 import torch
 
-from krepes import demo
 from krepes.report import render
+from krepes.runs import demo
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,11 @@ import torch
 import typer
 
 import krepes
-from krepes import errors, runs, workspace
+from krepes import errors
 from krepes.cli.app import app
 from krepes.data import Schema
-from krepes.settings import Settings, tomllib
+from krepes.runs import store, workspace
+from krepes.runs.settings import Settings, tomllib
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -184,5 +185,5 @@ def test_reference_lists_every_command_setting_and_file():
     assert {name: rows.get(name) for name in defaults} == {
         name: "" if value is None else f"`{value!r}`" for name, value in defaults.items()
     }
-    files = {runs.MANIFEST, runs.ARRAYS, workspace.SETTINGS, workspace.ENCODING, workspace.ENCODER, workspace.ROWS}
+    files = {store.MANIFEST, store.ARRAYS, workspace.SETTINGS, workspace.ENCODING, workspace.ENCODER, workspace.ROWS}
     assert set(rows) == set(COMMANDS) | set(defaults) | files

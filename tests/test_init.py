@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from krepes.engine.init import constrained_maximiser, kaiming_init, principal_component_init
 from krepes.errors import InvalidInputError, RankDeficientKernelError
-from krepes.init import constrained_maximiser, kaiming_init, principal_component_init
 
 
 def gram(generator, m, rank=None):

@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from krepes.encoders import MLP, ResMLP, UnsafeCheckpointError, build_encoder, load_encoder, resnet18, save_weights
-from krepes.encoders.tensorfile import write_tensors
 from krepes.errors import InvalidInputError
+from krepes.storage.tensorfile import write_tensors
 
 SIZE = dict(width=4, in_channels=1)
 

@@ -15,7 +15,7 @@ from krepes.kernels.classic import RBF, Linear
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.model import Krepes
 from krepes.objectives import OBJECTIVES, BarlowTwins
-from krepes.runs import ARRAYS, MANIFEST
+from krepes.runs.store import ARRAYS, MANIFEST
 from krepes.views import GaussianNoise, ViewStream
 
 

@@ -9,9 +9,9 @@ import torch
 from scipy.linalg import eigh
 from torch.testing import assert_close
 
+from krepes.engine.init import principal_component_init
+from krepes.engine.moments import moments_of
 from krepes.errors import InvalidInputError
-from krepes.init import principal_component_init
-from krepes.moments import moments_of
 from krepes.objectives import _dual
 from krepes.objectives.barlow_twins import BarlowTwins
 from krepes.objectives.kae import KernelAutoencoder

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from krepes.engine.moments import MomentSum, moments_of
 from krepes.errors import InvalidInputError
-from krepes.moments import MomentSum, moments_of
 
 # Sums of at most a few hundred products in float64, in another order.
 ROUND_OFF = dict(rtol=1e-12, atol=1e-13)

@@ -11,11 +11,12 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from krepes.encoders import MLP, CollapsedEncoderError, load_encoder, pretrain, tensorfile
+from krepes.encoders import MLP, CollapsedEncoderError, load_encoder, pretrain
 from krepes.encoders.losses import LOSSES, barlow_twins, cosine_distance, simclr, vicreg
 from krepes.encoders.training import Training
 from krepes.encoders.twins import Bootstrap
 from krepes.errors import InvalidInputError
+from krepes.storage import tensorfile
 from krepes.views import GaussianNoise, Identity, RandomResizedCrop, ViewStream
 
 # float64, a handful of terms: only the order of adding differs.

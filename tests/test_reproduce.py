@@ -12,7 +12,7 @@ from krepes.figures.style import new_figure
 from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce, write_page
 from krepes.reproduce.tables import markdown, wide
 from krepes.reproduce.trial import Trial
-from krepes.settings import Settings
+from krepes.runs.settings import Settings
 
 SIZES = {"m": 10, "h": 4, "wide": 5, "rows": 60, "images": 50, "halves": 2, "retrainings": 2}
 PAPER = pd.DataFrame({"data": ["a"], "method": ["ours"], "paper": [0.5]})

@@ -9,7 +9,7 @@ import torch
 from krepes.reproduce import SCALES, TARGETS, base, faithfulness, scalability
 from krepes.reproduce.ablations import LOSSES, SELECTORS
 from krepes.reproduce.trial import Trial
-from krepes.settings import Settings
+from krepes.runs.settings import Settings
 
 
 def verdicts(name, rows, columns):

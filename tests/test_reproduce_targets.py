@@ -6,7 +6,7 @@ import pytest
 
 from krepes.reproduce import SCALES, TARGETS, Scale, reproduce, scalability
 from krepes.reproduce.base import Target
-from krepes.settings import Settings
+from krepes.runs.settings import Settings
 
 TABLES = {"adult", "bank", "covertype", "higgs"}
 DIGITS = Settings(data="digits", encoder="mlp", encoder_options={"width": 16, "out": 8}, augment="crops", max_rows=300)

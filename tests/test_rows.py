@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from krepes.engine.moments import moments_of
+from krepes.engine.rows import batch_size_for, collect_moments
+from krepes.engine.rowstore import RowStore, store_rows
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel, Rows
-from krepes.moments import moments_of
-from krepes.rows import batch_size_for, collect_moments
-from krepes.rowstore import RowStore, store_rows
 
 
 class Linear(Kernel):

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import cg as scipy_cg
 from torch.testing import assert_close
 
-from krepes.cg import conjugate_gradient
-from krepes.damping import GRID, mean_diagonal, solve_linear
+from krepes.engine.cg import conjugate_gradient
+from krepes.engine.damping import GRID, mean_diagonal, solve_linear
+from krepes.engine.moments import moments_of
+from krepes.engine.solvers import solve
 from krepes.errors import ConvergenceWarning, InvalidInputError, NonConvexOuterError
 from krepes.linalg import LinearOperator
-from krepes.moments import moments_of
 from krepes.objectives.barlow_twins import BarlowTwins
 from krepes.objectives.base import Linearisation, RowObjective
 from krepes.objectives.byol import BYOL
@@ -23,7 +24,6 @@ from krepes.objectives.custom import LeastSquares
 from krepes.objectives.simclr import SimCLR
 from krepes.objectives.streaming import MemoryRows
 from krepes.objectives.triplets import SpectralTriplets
-from krepes.solvers import solve
 from oracles import rows as oracle
 
 SOLVE = dict(rtol=1e-8, atol=1e-10)  # residual 1e-11 of systems with condition numbers up to some hundred

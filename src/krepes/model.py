@@ -21,8 +21,13 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
+from krepes.engine.init import kaiming_init, principal_component_init
+from krepes.engine.moments import Moments
+from krepes.engine.rows import collect_moments
+from krepes.engine.rowstore import RowStore, store_rows
+from krepes.engine.solution import Solution
+from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError, NotFittedError, RunFolderError
-from krepes.init import kaiming_init, principal_component_init
 from krepes.kernels.auto import tangent_kernel
 from krepes.kernels.base import Kernel
 from krepes.kernels.classic import Linear
@@ -30,13 +35,8 @@ from krepes.kernels.entk import GIB
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.landmarks import SELECTORS, LandmarkSelector, select
-from krepes.moments import Moments
 from krepes.objectives import OBJECTIVES, MomentObjective, Objective, make_objective
-from krepes.rows import collect_moments
-from krepes.rowstore import RowStore, store_rows
-from krepes.runs import flatten_batch, read_run, unflatten_batch, versions, write_run
-from krepes.solution import Solution
-from krepes.solvers import solve
+from krepes.runs.store import flatten_batch, read_run, unflatten_batch, versions, write_run
 from krepes.views import Augmentation, Identity, ViewStream
 
 AFTER_THE_PASS = frozenset({"objective", "h", "init", "damping", "steps", "tol"})
@@ -226,7 +226,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.data_ if isinstance(self.data_, Moments) else None
 
     def save(self, folder: str | Path, *, files: Mapping[str, bytes] | None = None) -> None:
-        """Write a run folder; see `krepes.runs`. Kernel rows of a row objective stay in their ``workdir``.
+        """Write a run folder; see `krepes.runs.store`. Kernel rows of a row objective stay in their ``workdir``.
 
         Args:
             folder: Where to; an earlier run there is replaced.

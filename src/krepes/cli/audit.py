@@ -25,10 +25,10 @@ from krepes.audit import (
 )
 from krepes.cli import options as o
 from krepes.cli.show import console, show_frame, show_json, show_pairs
-from krepes.runs import MANIFEST, versions
-from krepes.settings import Settings
-from krepes.workspace import Workspace, open_run
-from krepes.workspace import fit as fit_run
+from krepes.runs.settings import Settings
+from krepes.runs.store import MANIFEST, versions
+from krepes.runs.workspace import Workspace, open_run
+from krepes.runs.workspace import fit as fit_run
 
 
 def audit(
@@ -169,7 +169,7 @@ def report(
 
 def demo(out: o.Out = ".", quiet: o.Quiet = False) -> None:
     """Train, fit and audit two encoders offline, in a few minutes; report.html goes to the folder --out."""
-    from krepes.demo import run_demo
+    from krepes.runs.demo import run_demo
 
     console.print(str(run_demo(Path(out), progress=not quiet)))
 

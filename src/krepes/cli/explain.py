@@ -19,7 +19,7 @@ from krepes.influence import influence as influence_of
 from krepes.influence import pull, similarity
 from krepes.influence import toward as along
 from krepes.influence.outcomes import Outcome
-from krepes.workspace import Workspace, open_run
+from krepes.runs.workspace import Workspace, open_run
 
 CONCEPT = "concept:"
 

@@ -11,10 +11,10 @@ import typer
 from krepes.cli import options as o
 from krepes.cli.show import console, show_frame, show_json, show_pairs
 from krepes.encoders import save_weights
-from krepes.settings import Settings
-from krepes.sources import Source, open_source, split
-from krepes.workspace import Workspace, open_stream, train_encoder
-from krepes.workspace import fit as fit_run
+from krepes.runs.dataset import Source, open_source, split
+from krepes.runs.settings import Settings
+from krepes.runs.workspace import Workspace, open_stream, train_encoder
+from krepes.runs.workspace import fit as fit_run
 
 
 def pretrain(

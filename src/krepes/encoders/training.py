@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from krepes.batches import Batch
-from krepes.encoders.tensorfile import read_tensors, write_tensors
 from krepes.encoders.twins import Twins
 from krepes.errors import InvalidInputError, KrepesError
+from krepes.storage.tensorfile import read_tensors, write_tensors
 from krepes.views import ViewStream
 
 FORMAT = 1

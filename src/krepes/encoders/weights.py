@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from krepes.encoders.tensorfile import read_tensors, write_tensors
 from krepes.errors import InvalidInputError
+from krepes.storage.tensorfile import read_tensors, write_tensors
 
 FORMAT = 1
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_range
-from krepes.damping import solve_linear
+from krepes.engine.damping import solve_linear
 from krepes.errors import ConvergenceWarning
 from krepes.influence.outcomes import Outcome
 from krepes.objectives import Objective

@@ -19,6 +19,9 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.attribution.result import id_array
+from krepes.engine.moments import Moments
+from krepes.engine.rows import DEFAULT_BUDGET, Piece, pieces, with_progress
+from krepes.engine.rowstore import RowStore
 from krepes.errors import InvalidInputError
 from krepes.influence.adjoint import Adjoints, solve_adjoints
 from krepes.influence.moment import MomentProducts, SeenRows
@@ -26,11 +29,8 @@ from krepes.influence.outcomes import Outcome, fitted_objective
 from krepes.influence.result import Influence
 from krepes.influence.row import row_sensitivity
 from krepes.model import Krepes
-from krepes.moments import Moments
 from krepes.objectives import MomentObjective
 from krepes.objectives.streaming import StreamedObjective
-from krepes.rows import DEFAULT_BUDGET, Piece, pieces, with_progress
-from krepes.rowstore import RowStore
 from krepes.views import ViewStream
 
 Values = np.ndarray[Any, np.dtype[np.float64]]

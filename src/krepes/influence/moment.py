@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from krepes.moments import Moments
+from krepes.engine.moments import Moments
+from krepes.engine.rows import Piece
 from krepes.objectives import MomentObjective
-from krepes.rows import Piece
 
 
 @dataclass(frozen=True)

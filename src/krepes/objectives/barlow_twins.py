@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_range
+from krepes.engine.moments import Moments
 from krepes.linalg import LinearOperator
-from krepes.moments import Moments
 from krepes.objectives._correlation import Correlation
 from krepes.objectives._dual import DualSolve
 from krepes.objectives._inverses import low_rank

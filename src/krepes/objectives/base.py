@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
+from krepes.engine.moments import Moments
 from krepes.linalg import LinearOperator
-from krepes.moments import Moments
 
 Product = Callable[[Tensor], Tensor]
 """A linear map on tensors shaped like Theta, ``(q + 1, h)``."""

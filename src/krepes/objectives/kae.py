@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_range
+from krepes.engine.moments import Moments
 from krepes.errors import InvalidInputError
 from krepes.linalg import LinearOperator
-from krepes.moments import Moments
 from krepes.objectives._inverses import shared_cholesky
 from krepes.objectives.base import Linearisation, MomentObjective
 

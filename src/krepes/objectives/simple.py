@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_range
-from krepes.init import constrained_maximiser
+from krepes.engine.init import constrained_maximiser
+from krepes.engine.moments import Moments
 from krepes.linalg import LinearOperator
-from krepes.moments import Moments
 from krepes.objectives._inverses import shared_cholesky
 from krepes.objectives.base import Linearisation, MomentObjective
 

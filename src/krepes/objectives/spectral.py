@@ -16,8 +16,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from krepes._checks import require_range
+from krepes.engine.moments import Moments
 from krepes.linalg import LinearOperator
-from krepes.moments import Moments
 from krepes.objectives._inverses import kronecker
 from krepes.objectives.base import Linearisation, MomentObjective
 

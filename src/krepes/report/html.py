@@ -11,8 +11,8 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from krepes.files import publish
 from krepes.report.content import Picture, Report
+from krepes.storage.files import publish
 
 
 def render(report: Report) -> str:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from krepes.figures import render
-from krepes.files import publish
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
 from krepes.reproduce.trial import Trial
-from krepes.runs import versions
+from krepes.runs.store import versions
+from krepes.storage.files import publish
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

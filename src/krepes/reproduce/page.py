@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from krepes.errors import InvalidInputError
-from krepes.files import publish
 from krepes.reproduce.base import Target, redraw, retell
 from krepes.reproduce.sections import section, summary
+from krepes.storage.files import publish
 
 INTRODUCTION = """# Reproduction
 

@@ -116,7 +116,7 @@ def judge_samples(table: pd.DataFrame) -> list[tuple[str, bool]]:
 
 def judge_repulsive(table: pd.DataFrame) -> list[tuple[str, bool]]:
     """Return whether repulsive landmarks are of other classes and far away."""
-    value = table.set_index(["data", "measure", "landmarks"])["mean"]
+    value = table.set_index(["data", "measure", "landmarks"])["mean"].sort_index()
     verdicts = []
     for name in DATA:
         share, distance = value[name, "share of the sample's class"], value[name, "latent distance over mean"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from krepes.errors import InvalidInputError
-from krepes.settings import Settings
+from krepes.runs.settings import Settings
 
 TABLE = Settings(label="label", encoder="resmlp", augment="drop", projector=(512, 512), holdout=0.2)
 PICTURE = Settings(projector=(512, 512), holdout=0.2)
@@ -97,7 +97,7 @@ def recipe(data: str, *, loss: str, scale: str, seed: int) -> Settings:
         seed: Of rows, weights and views.
 
     Returns:
-        The settings; `krepes.workspace.train_encoder` follows them.
+        The settings; `krepes.runs.workspace.train_encoder` follows them.
 
     Raises:
         InvalidInputError: If there is no recipe for the data.

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from krepes.encoders import MLP, pretrain
-from krepes.settings import Settings
-from krepes.sources import open_source, split
+from krepes.runs.dataset import open_source, split
+from krepes.runs.settings import Settings
+from krepes.runs.workspace import augmentation
 from krepes.views import Augmentation, ViewStream
-from krepes.workspace import augmentation
 
 TRAIN, TEST, REFERENCE = 300, 60, 1_000
 """Rows to train on, outcomes of each kind, and samples that outcomes are measured against."""

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from krepes.encoders import ResNet, build_encoder, load_encoder, save_weights
-from krepes.files import publish
 from krepes.model import Krepes
 from krepes.reproduce.recipes import recipe
 from krepes.reproduce.scale import Scale
-from krepes.settings import Settings
-from krepes.sources import Source, open_source, split
+from krepes.runs.dataset import Source, open_source, split
+from krepes.runs.settings import Settings
+from krepes.runs.workspace import encoder_choice, open_stream, train_encoder
+from krepes.storage.files import publish
 from krepes.views import ViewStream
-from krepes.workspace import encoder_choice, open_stream, train_encoder
 
 ROW_OBJECTIVES = ("simclr", "byol")
 

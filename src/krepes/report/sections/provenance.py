@@ -10,7 +10,7 @@ from torch import nn
 from krepes.report.content import Facts, Section
 from krepes.report.evidence import Evidence
 from krepes.report.wording import count, text
-from krepes.runs import versions
+from krepes.runs.store import versions
 
 
 def provenance(evidence: Evidence) -> Section:

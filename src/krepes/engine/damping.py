@@ -15,10 +15,10 @@ from typing import Generic
 import torch
 from torch import Tensor
 
-from krepes.cg import LinearSolution, conjugate_gradient
+from krepes.engine.cg import LinearSolution, conjugate_gradient
+from krepes.engine.solution import Trial
 from krepes.errors import InvalidInputError, NonConvexOuterError
 from krepes.objectives.base import Data, Linearisation, Objective
-from krepes.solution import Trial
 
 GRID = tuple(10.0**power for power in range(4, -7, -1))
 """Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""

@@ -19,10 +19,7 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_range
-from krepes.errors import InvalidInputError, RunFolderError
-from krepes.files import publish
-from krepes.kernels.base import Kernel
-from krepes.rows import (
+from krepes.engine.rows import (
     DEFAULT_BUDGET,
     Views,
     Watched,
@@ -31,6 +28,9 @@ from krepes.rows import (
     pieces,
     with_progress,
 )
+from krepes.errors import InvalidInputError, RunFolderError
+from krepes.kernels.base import Kernel
+from krepes.storage.files import publish
 
 VERSION = 1
 

@@ -26,10 +26,10 @@ from tqdm import tqdm
 from krepes import batches
 from krepes._checks import require_finite, require_range
 from krepes.batches import Batch
+from krepes.engine.moments import Moments, MomentSum
 from krepes.errors import InvalidInputError, RunFolderError
-from krepes.files import publish
 from krepes.kernels.base import Kernel
-from krepes.moments import Moments, MomentSum
+from krepes.storage.files import publish
 
 Views = Iterable[tuple[Tensor, Batch]]
 """Batches ``(indices (b,), views (p, b, ...))``, as `krepes.views.ViewStream` yields: every leaf starts ``(p, b)``."""

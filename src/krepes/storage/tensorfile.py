@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from krepes.errors import InvalidInputError
-from krepes.files import publish
+from krepes.storage.files import publish
 
 STORY = "krepes"
 

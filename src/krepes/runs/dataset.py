@@ -19,7 +19,7 @@ from krepes.data.schema import Schema
 from krepes.data.synthetic import applicants
 from krepes.data.tabular import TabularEncoder
 from krepes.errors import InvalidInputError
-from krepes.settings import Settings
+from krepes.runs.settings import Settings
 from krepes.views import Identity, ViewStream
 
 TABLES = (".csv", ".parquet", ".pq", ".csv.gz", ".tsv", ".data")

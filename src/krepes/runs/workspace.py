@@ -25,10 +25,10 @@ from krepes.kernels.base import Kernel
 from krepes.kernels.classic import RBF
 from krepes.model import Krepes
 from krepes.objectives import make_objective
-from krepes.rowstore import RowStore
-from krepes.runs import read_run
-from krepes.settings import Settings
-from krepes.sources import Source, open_source, split
+from krepes.engine.rowstore import RowStore
+from krepes.runs.store import read_run
+from krepes.runs.settings import Settings
+from krepes.runs.dataset import Source, open_source, split
 from krepes.views import (
     Augmentation,
     ColourJitter,

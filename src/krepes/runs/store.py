@@ -23,7 +23,7 @@ from torch import Tensor
 
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError, RunFolderError
-from krepes.files import publish
+from krepes.storage.files import publish
 
 FORMAT = 1
 ARRAYS, MANIFEST = "arrays.safetensors", "manifest.json"

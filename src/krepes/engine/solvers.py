@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_finite, require_range
-from krepes.damping import Attempt, Expansion, expand, solve_linear
+from krepes.engine.damping import Attempt, Expansion, expand, solve_linear
+from krepes.engine.solution import Solution, Step, Trial
 from krepes.errors import ConvergenceWarning, InvalidInputError
 from krepes.objectives.base import Data, Objective
-from krepes.solution import Solution, Step, Trial
 
 __all__ = ["Solution", "Step", "Trial", "solve", "solve_linear"]
 
