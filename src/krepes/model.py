@@ -225,12 +225,13 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._solution()
         return self.data_ if isinstance(self.data_, Moments) else None
 
-    def save(self, folder: str | Path, *, files: Mapping[str, bytes] | None = None) -> None:
+    def save(self, folder: str | Path, *, files: Mapping[str, bytes] | None = None, rows: Path | None = None) -> None:
         """Write a run folder; see `krepes.runs.store`. Kernel rows of a row objective stay in their ``workdir``.
 
         Args:
             folder: Where to; an earlier run there is replaced.
             files: Further files by name to keep beside it.
+            rows: A finished row store to move into it.
         """
         self._solution()
         arrays = {
@@ -244,7 +245,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.moments_ is not None:
             arrays["M"] = self.moments_.M
             arrays |= {"KX": self.moments_.KX} if self.moments_.KX is not None else {}
-        write_run(folder, arrays, self._manifest(), files)
+        write_run(folder, arrays, self._manifest(), files, rows)
 
     @classmethod
     def load(cls, folder: str | Path, kernel: nn.Module | Kernel) -> Krepes:

@@ -9,14 +9,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from krepes.data.values import MISSING
 from krepes.errors import InvalidInputError
 
 Labels = Any
-"""One label a sample, any plain values: a list, a numpy array, a pandas Series or a tensor, ``(n,)``."""
+"""One label per sample, any plain values: a list, a numpy array, a pandas Series or a tensor, ``(n,)``."""
 
 
 def shared_codes(**labels: Labels) -> tuple[list[Any], list[Tensor]]:
-    """Number the distinct labels of several sets together; missing labels are refused.
+    """Number the distinct labels of several sets together; missing ones are a label of their own, ``(missing)``.
 
     Args:
         **labels: One set of labels each, under the name that an error message gives it.
@@ -48,14 +49,11 @@ def _objects(values: Labels, name: str) -> np.ndarray[Any, Any]:
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
     array = np.asarray(values, dtype=object)
-    missing = int(pd.isna(array).sum()) if array.ndim == 1 else 0
-    if array.ndim != 1 or missing:
-        found = f"{missing} missing" if missing else f"an array of shape {array.shape}"
+    if array.ndim != 1:
         raise InvalidInputError(
-            f"{name} labels must be one plain value a sample, got {found}. Drop those samples or give them a label "
-            f"of their own, such as 'unknown'."
+            f"{name} labels must be one plain value per sample, got an array of shape {array.shape}."
         )
-    return array
+    return np.where(pd.isna(array), MISSING, array)
 
 
 def _sort_key(label: Any) -> tuple[bool, Any]:

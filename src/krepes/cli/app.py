@@ -9,13 +9,13 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from krepes.cli import audit, explain, fit, reproduction
-from krepes.cli.show import notes
+import krepes
+from krepes.cli import audit, explain, fit, reproduction, tools
+from krepes.cli.show import notes, plain
 from krepes.errors import KrepesError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+    add_completion=False,
     context_settings={"help_option_names": ["--help"]},
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
@@ -32,30 +33,72 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     explain.explain,
     explain.influence,
     audit.audit,
-    audit.select,
     audit.report,
+    fit.select,
     reproduction.reproduce,
-    audit.demo,
-    audit.info,
+    tools.demo,
+    tools.info,
+    tools.sign,
+    tools.verify,
 )
 for command in COMMANDS:
     app.command()(command)
+ASIDE = ("matplotlib", "filelock", "PIL", "fontTools")
+"""Packages whose notes to their own developers are not for our reader."""
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"krepes {krepes.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    for name in ASIDE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     warnings.showwarning = _say
+    debug = "--debug" in sys.argv[1:]
+    if debug:
+        sys.argv.remove("--debug")
     try:
         app()
-    except KrepesError as error:
-        notes.print(f"[bold red]error[/] {escape(str(error))}", highlight=False)
-        raise SystemExit(2) from None
     except KeyboardInterrupt:
         notes.print("interrupted: what was finished is kept; call the same command again to go on")
         raise SystemExit(130) from None
+    except Exception as error:
+        if debug:
+            raise
+        notes.print(f"[bold red]error[/] {_worded(error)}", highlight=False, soft_wrap=True)
+        raise SystemExit(2) from None
+
+
+def _worded(error: Exception) -> str:
+    """Return an error for a person: ours as it is, any other with its kind and how to see more."""
+    if isinstance(error, KrepesError):
+        return plain(error)
+    if isinstance(error, OSError):
+        where = f" {error.filename}" if error.filename else ""
+        return plain(f"the system refused{where}: {error.strerror or error}. Check the path, its rights and the disk.")
+    if isinstance(error, MemoryError):
+        return plain(
+            "the memory of the machine did not suffice. Pass a smaller --memory, fewer landmarks or --max-rows."
+        )
+    return plain(
+        f"{type(error).__name__}: {error}. This is unexpected: run krepes --debug ... to see where it came from."
+    )
 
 
 def _say(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    notes.print(f"[yellow]{category.__name__}[/] {escape(str(message))}", highlight=False)
+    notes.print(f"[yellow]{category.__name__}[/] {plain(message)}", highlight=False, soft_wrap=True)

@@ -3,68 +3,66 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pandas as pd
-import torch
 import typer
 
-from krepes.attribution import attribute
 from krepes.cli import options as o
-from krepes.cli.show import console, show_frame, show_json
-from krepes.concepts import ConceptVector
+from krepes.cli.show import notes, plain, say, show_frame, show_json
 from krepes.errors import InvalidInputError
-from krepes.influence import influence as influence_of
-from krepes.influence import pull, similarity
-from krepes.influence import toward as along
-from krepes.influence.outcomes import Outcome
-from krepes.runs.workspace import Workspace, open_run
+
+if TYPE_CHECKING:
+    from krepes.influence import Outcome
+    from krepes.runs.workspace import Workspace
 
 CONCEPT = "concept:"
+
+
+def opened(
+    run: str, data: str | None, data_dir: str | None, encoder: str | None, trust_code: bool, allow_changed_data: bool
+) -> Workspace:
+    """Return the workspace of a run, and say what must be known of its data."""
+    from krepes.runs.opening import open_run
+
+    space = open_run(
+        run,
+        data=data,
+        data_dir=data_dir,
+        encoder=encoder,
+        trust_code=trust_code,
+        allow_changed_data=allow_changed_data,
+    )
+    for note in space.notes:
+        notes.print(f"[yellow]note[/] {plain(note)}", highlight=False, soft_wrap=True)
+    return space
 
 
 def explain(
     run: o.Run,
     row: o.Rows,
     top: o.Top = 5,
-    data: o.Moved = None,
     strip: Annotated[str | None, typer.Option(help="For images: save a picture strip here.")] = None,
+    data: o.Moved = None,
+    data_dir: o.DataDir = None,
+    encoder: o.Own = None,
+    trust_code: o.Trust = False,
+    allow_changed_data: o.Changed = False,
     as_json: o.Json = False,
 ) -> None:
     """Which landmarks is this embedding made of? Attractive first, then repulsive.
 
     Example: [bold]krepes explain runs/income --row 17[/]
     """
-    space = open_run(run, data=data)
-    places = torch.tensor([space.source.row(id) for id in row])
-    found = attribute(space.model, space.samples(places), ids=row)
-    frame = pd.concat([found.to_frame(top, by="score"), found.to_frame(top, by="repulsive")], ignore_index=True)
-    frame = frame.drop_duplicates(subset=[frame.columns[0], "landmark"]) if "landmark" in frame else frame
+    from krepes.runs.answers import made_of, picture_strip
+
+    space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
+    frame = made_of(space, row, top)
     if as_json:
-        show_json(frame)
+        show_json({"notes": space.notes, "landmarks": frame})
         return
     show_frame(frame, "what the embedding is made of (not: what would change it; see krepes influence)")
-    if space.source.kind == "image":
-        _save_strip(space, places, found, top, strip or f"{run}-rows.png")
-
-
-def _save_strip(space: Workspace, places: torch.Tensor, found: Any, top: int, path: str) -> None:
-    from krepes.figures import landmark_strips, render
-
-    best = found.top(top, by="score")
-    landmarks = space.source.take(space.train[space.model.landmarks_])
-    names = [str(id) for id in space.model.landmark_ids_]
-    picture = landmark_strips(
-        space.source.take(places),
-        landmarks,
-        best.indices,
-        best.scores,
-        sample_names=found.sample_ids,
-        landmark_names=names,
-    )
-    Path(path).write_bytes(render(picture))
-    console.print(path)
+    if space.asked.kind == "image":
+        say(str(picture_strip(space, row, top, Path(strip or f"{run}-rows.png"))))
 
 
 def influence(
@@ -74,12 +72,16 @@ def influence(
         str | None, typer.Option(help="column=value: a group; concept:column=value: its direction.")
     ] = None,
     top: o.Top = 10,
-    draws: Annotated[int, typer.Option(help="Average over so many new draws of the views.")] = 0,
+    draws: Annotated[int, typer.Option(help="Average over so many new draws of the views.", min=0)] = 0,
     data: o.Moved = None,
+    data_dir: o.DataDir = None,
+    encoder: o.Own = None,
+    trust_code: o.Trust = False,
+    allow_changed_data: o.Changed = False,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Which training rows would change this if they weighed more, or were removed?
+    """Which training samples would change this if they weighed more, or were removed?
 
     Two rows: what brings them together or apart. One row with --toward: what pulls it to a group, or along the
     direction of a concept that separates the group from the others.
@@ -88,39 +90,34 @@ def influence(
 
     Example: [bold]krepes influence runs/income --row 17 --toward sex=Female[/]
     """
-    space = open_run(run, data=data)
+    from krepes.influence import influence as influence_of
+
+    space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
     outcome = _outcome(space, row, toward)
     found = influence_of(
         space.model, outcome, stream=space.stream, ids=space.train_ids, draws=draws, progress=not quiet
     )
-    raises, lowers = found.top(top, by="raises"), found.top(top, by="lowers")
+    k = min(top, len(space.train))
+    answer: dict[str, Any] = {"raises": found.top(k, by="raises"), "lowers": found.top(k, by="lowers")}
     if as_json:
-        show_json({"outcome": outcome.name, "raises": raises, "lowers": lowers})
+        show_json({"notes": space.notes, "outcome": outcome.name, **answer})
         return
-    show_frame(raises, f"training rows that raise: {outcome.name}")
-    show_frame(lowers, f"training rows that lower: {outcome.name}")
+    for verb, frame in answer.items():
+        show_frame(frame, f"training samples whose weight {verb} it: {outcome.name}")
 
 
 def _outcome(space: Workspace, row: list[str], toward: str | None) -> Outcome:
-    """Return the similarity of two rows, or the pull of one towards a group."""
-    samples = [space.samples(torch.tensor([space.source.row(id)])) for id in row]
+    """Return the similarity of two samples, or the pull of one towards a group."""
+    from krepes.runs.answers import along_concept, pull_to_group, similarity_of
+
     if toward is None:
-        if len(samples) != 2:
-            raise InvalidInputError(f"{len(samples)} rows were given: pass two, or one with --toward column=value.")
-        return similarity(space.model, *samples, name=f"similarity of {row[0]} and {row[1]}")
-    if len(samples) != 1:
-        raise InvalidInputError(f"{len(samples)} rows were given with --toward: pass one.")
+        if len(row) != 2:
+            raise InvalidInputError(f"{len(row)} rows were given: pass two, or one with --toward column=value.")
+        return similarity_of(space, row[0], row[1])
+    if len(row) != 1:
+        raise InvalidInputError(f"{len(row)} rows were given with --toward: pass one.")
     column, equals, value = toward.removeprefix(CONCEPT).partition("=")
-    values = space.source.column(column)[space.train.numpy()].astype(str)
-    inside = np.flatnonzero(values == value)
-    if not equals or not 0 < len(inside) < len(values):
-        raise InvalidInputError(
-            f"--toward {toward!r} names {len(inside)} of {len(values)} training rows: write column=value with a value "
-            f"some rows have, such as {column}={values[0]}."
-        )
-    outside = np.flatnonzero(values != value)
-    group, others = (space.samples(space.train[torch.from_numpy(part[:500])]) for part in (inside, outside))
-    if toward.startswith(CONCEPT):
-        concept = ConceptVector.fit(space.model, group, others, name=toward)
-        return along(space.model, samples[0], concept.v, name=f"place of {row[0]} along {toward}")
-    return pull(space.model, samples[0], group, others, name=f"pull of {row[0]} towards {toward}")
+    if not equals:
+        raise InvalidInputError(f"--toward {toward!r} is not column=value, nor concept:column=value.")
+    ask = along_concept if toward.startswith(CONCEPT) else pull_to_group
+    return ask(space, row[0], column, value)

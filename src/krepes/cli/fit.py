@@ -1,157 +1,101 @@
-"""``krepes pretrain`` and ``krepes fit``."""
+"""``krepes pretrain``, ``krepes fit`` and ``krepes select``."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 import typer
 
 from krepes.cli import options as o
-from krepes.cli.show import console, show_frame, show_json, show_pairs
-from krepes.encoders import save_weights
-from krepes.runs.dataset import Source, open_source, split
+from krepes.cli.flags import takes_settings, value
+from krepes.cli.show import say, show_frame, show_json, show_pairs
+from krepes.errors import InvalidInputError
 from krepes.runs.settings import Settings
-from krepes.runs.workspace import Workspace, open_stream, train_encoder
-from krepes.runs.workspace import fit as fit_run
+
+if TYPE_CHECKING:
+    from krepes.runs.dataset import Dataset
+    from krepes.runs.workspace import Workspace
 
 
+@takes_settings
 def pretrain(
-    data: o.Data,
-    out: o.Out = "encoder.safetensors",
-    config: o.Config = None,
-    data_dir: o.DataDir = None,
-    schema: o.Schema = None,
-    label: o.Label = None,
-    exclude: o.Exclude = None,
-    size: o.Size = None,
-    skip_broken: o.SkipBroken = None,
-    encoder: o.Encoder = None,
-    encoder_option: o.EncoderOption = None,
-    loss: o.Loss = None,
-    epochs: o.Epochs = None,
-    augment: o.Augment = None,
-    seed: o.Seed = None,
-    resume: Annotated[bool, typer.Option(help="Go on from an interrupted training with the same --out.")] = False,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    settings: Settings, out: o.Out = "encoder.safetensors", quiet: o.Quiet = False, as_json: o.Json = False
 ) -> None:
-    """Train an encoder without labels, with checkpoints.
+    """Train an encoder without labels, with checkpoints; called again, an interrupted training goes on.
 
     Example: [bold]krepes pretrain table.csv --label income --encoder resmlp --loss vicreg --epochs 50[/]
     """
-    settings = Settings.gather(
-        config,
-        {
-            "data": data,
-            "data_dir": data_dir,
-            "schema": schema,
-            "label": label,
-            "exclude": exclude,
-            "size": size,
-            "skip_broken": skip_broken,
-            "encoder": encoder,
-            "encoder_options": o.pairs(encoder_option),
-            "pretrain": loss,
-            "epochs": epochs,
-            "augment": augment,
-            "seed": seed,
-        },
-    )
-    source = open_source(settings)
-    _show_schema(source, as_json)
-    stream = open_stream(settings, source, split(source.n, settings)[0])
-    done = train_encoder(settings, source, stream, checkpoint=f"{out}.checkpoint", resume=resume, progress=not quiet)
-    save_weights(done.encoder, out)
-    history = pd.DataFrame([asdict(epoch) for epoch in done.history])
+    from krepes.runs.training import pretrain_run
+
+    done, finished = pretrain_run(settings, out, progress=not quiet, seen=lambda data: _show_schema(data, as_json))
     if as_json:
-        show_json({"weights": out, "history": history})
+        show_json({"weights": out, "trained_before": finished, "history": done})
         return
-    show_frame(history.tail(5), "last epochs")
-    console.print(out)
+    show_frame(done.tail(5), "last epochs")
+    say(f"{out} was finished before: nothing was trained" if finished else out)
 
 
-def fit(
-    data: o.Data,
-    out: o.Out = "runs/latest",
-    config: o.Config = None,
-    data_dir: o.DataDir = None,
-    schema: o.Schema = None,
-    id_column: o.IdColumn = None,
-    label: o.Label = None,
-    exclude: o.Exclude = None,
-    size: o.Size = None,
-    skip_broken: o.SkipBroken = None,
-    encoder: o.Encoder = None,
-    encoder_option: o.EncoderOption = None,
-    weights: o.Weights = None,
-    loss: o.Loss = None,
-    epochs: o.Epochs = None,
-    augment: o.Augment = None,
-    objective: o.Objective = None,
-    objective_option: o.ObjectiveOption = None,
-    m: o.M = None,
-    h: o.H = None,
-    landmarks: o.Landmarks = None,
-    damping: Annotated[str | None, typer.Option(help="auto, or a number relative to the mean curvature.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Gauss-Newton steps; 1 is the paper's.")] = None,
-    holdout: Annotated[float | None, typer.Option(help="Share of rows kept from the fit, to be explained.")] = None,
-    seed: o.Seed = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
-) -> None:
+@takes_settings
+def fit(settings: Settings, out: o.Out = "runs/latest", quiet: o.Quiet = False, as_json: o.Json = False) -> None:
     """Fit the kernel model of an encoder; without weights an encoder is trained on the spot.
 
     Example: [bold]krepes fit table.csv --label income --out runs/income[/]
 
     Example: [bold]krepes fit photos/ --encoder mymodels:backbone --weights ssl.ckpt --objective simclr[/]
     """
-    settings = Settings.gather(
-        config,
-        {
-            "data": data,
-            "data_dir": data_dir,
-            "schema": schema,
-            "id_column": id_column,
-            "label": label,
-            "exclude": exclude,
-            "size": size,
-            "skip_broken": skip_broken,
-            "encoder": encoder,
-            "encoder_options": o.pairs(encoder_option),
-            "weights": weights,
-            "pretrain": loss,
-            "epochs": epochs,
-            "augment": augment,
-            "objective": objective,
-            "objective_options": o.pairs(objective_option),
-            "m": m,
-            "h": h,
-            "landmarks": landmarks,
-            "damping": None if damping is None else o.value(damping),
-            "steps": steps,
-            "holdout": holdout,
-            "seed": seed,
-        },
-    )
+    from krepes.runs.fitting import fit as fit_run
+
     run = fit_run(settings, out, progress=not quiet)
     if as_json:
-        show_json({"run": out, **story(run)})
+        show_json({"run": out, **summary(run)})
         return
-    _show_schema(run.source, as_json)
-    show_pairs(story(run), "the fit")
-    console.print(out)
+    _show_schema(run.data, as_json)
+    show_pairs(summary(run), "the fit")
+    say(out)
 
 
-def story(run: Workspace) -> dict[str, Any]:
+@takes_settings
+def select(
+    settings: Settings,
+    over: Annotated[str, typer.Option(help="name=v1,v2,...: the objective's hyper-parameter to choose.")],
+    out: o.Out = "runs/select",
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Choose a hyper-parameter without labels, by spectral entropy; RankMe stands beside it.
+
+    Example: [bold]krepes select digits --over lam=0.0005,0.005,0.05,0.5[/]
+    """
+    from dataclasses import replace
+
+    from krepes.audit import select_by_spectrum
+    from krepes.runs.fitting import fit as fit_run
+
+    name, equals, listed = over.partition("=")
+    texts = [text for text in listed.split(",") if text]
+    if not equals or not name or not texts:
+        raise InvalidInputError(f"--over {over!r} is not name=v1,v2,...: name a hyper-parameter and its values.")
+    models = {}
+    for text in texts:
+        chosen = replace(settings, objective_options={**settings.objective_options, name: value(text)})
+        models[text] = fit_run(chosen, Path(out) / f"{name}-{text}", progress=not quiet).model
+    selection = select_by_spectrum(models)
+    if as_json:
+        show_json({"winner": selection.winner, "curve": selection.curve})
+        return
+    show_frame(selection.curve, f"{name}: normalised spectral entropy and RankMe")
+    say(f"{name}={selection.winner} has the highest entropy")
+
+
+def summary(run: Workspace) -> dict[str, Any]:
     """Return what a fit did, in a few values."""
     solution = run.model.solution_
     return {
         "samples fitted / held out": f"{len(run.train)} / {len(run.test)}",
-        "kernel": run.model.kernel_choice_,
+        "kernel": str(run.model.kernel_choice_),
         "objective": run.model.objective_.name,
-        "landmarks": f"{run.model.m} of {run.settings.landmarks}",
+        "landmarks": f"{run.model.m} by {run.settings.landmarks}",
         "loss before": solution.loss_before,
         "loss after": solution.loss_after,
         "damping": solution.damping,
@@ -161,6 +105,6 @@ def story(run: Workspace) -> dict[str, Any]:
     }
 
 
-def _show_schema(source: Source, as_json: bool) -> None:
-    if source.encoding is not None and not as_json:
-        show_frame(source.encoding.schema.to_frame(), "the table, as it was understood (override with --schema)")
+def _show_schema(dataset: Dataset, as_json: bool) -> None:
+    if dataset.encoding is not None and not as_json:
+        show_frame(dataset.encoding.schema.to_frame(), "the table, as it was understood (override with --schema)")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import pandas as pd
 import typer
 
 from krepes.cli import options as o
-from krepes.cli.show import console, show_frame, show_json
+from krepes.cli.show import say, show_frame, show_json
 
 
 def reproduce(
@@ -23,6 +22,8 @@ def reproduce(
 
     Example: [bold]krepes reproduce consistency --scale quick --data-dir data[/]
     """
+    import pandas as pd
+
     from krepes.reproduce import TARGETS, find_target, write_page
     from krepes.reproduce import reproduce as run
 
@@ -31,7 +32,7 @@ def reproduce(
         show_frame(pd.DataFrame(listed, columns=["name", "what", "data"]), "what can be reproduced")
         return
     if name == "page":
-        console.print(str(write_page(out, scale, page, list(TARGETS.values()))))
+        say(str(write_page(out, scale, page, list(TARGETS.values()))))
         return
     for target in TARGETS.values() if name == "all" else [find_target(name)]:
         table = run(target, scale, data_dir, out)
@@ -39,5 +40,5 @@ def reproduce(
             show_json(table)
             continue
         show_frame(table, target.what)
-        console.print(target.note)
-        console.print(f"{out}/{target.name}-{scale}.md")
+        say(target.note)
+        say(f"{out}/{target.name}-{scale}.md")

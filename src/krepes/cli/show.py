@@ -1,49 +1,77 @@
-"""Tables for people, JSON for machines: every command ends in one of the two."""
+"""Tables for people, JSON for machines: every command ends in one of the two. What comes from data is escaped."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from krepes.audit.base import View
 
 console = Console()
 notes = Console(stderr=True)
 
 
+def plain(value: Any) -> str:
+    """Return a value as text without control characters, which a terminal would obey, and without markup."""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    visible = "".join(c if c.isprintable() else " " if c.isspace() else f"\\x{ord(c):02x}" for c in text)
+    return escape(visible)
+
+
+def say(text: str) -> None:
+    """Print a line of plain text."""
+    console.print(plain(text), highlight=False)
+
+
 def show_frame(frame: pd.DataFrame, title: str) -> None:
-    """Print a DataFrame as a table; numbers to four digits, everything from data escaped."""
-    table = Table(title=escape(title), title_justify="left", header_style="bold")
-    for name in frame.columns:
-        number = pd.api.types.is_numeric_dtype(frame[name])
-        table.add_column(escape(str(name)), justify="right" if number else "left")
-    for row in frame.itertuples(index=False):
-        table.add_row(*[escape(_text(value)) for value in row])
+    """Print a DataFrame as a table, numbers to four digits."""
+    import pandas as pd
+
+    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame.columns]
+    show_rows(title, [str(name) for name in frame.columns], list(frame.itertuples(index=False)), numeric)
+
+
+def show_view(view: View) -> None:
+    """Print a view of an audit's table."""
+    numeric = [not isinstance(value, str) for value in view.rows[0]] if view.rows else []
+    show_rows(view.caption, list(view.columns), list(view.rows), numeric)
+
+
+def show_rows(title: str, heads: list[str], rows: list[Any], numeric: list[bool]) -> None:
+    """Print rows as a table, numbers to the right."""
+    table = Table(title=plain(title), title_justify="left", header_style="bold")
+    for i, name in enumerate(heads):
+        table.add_column(plain(name), justify="right" if i < len(numeric) and numeric[i] else "left")
+    for row in rows:
+        table.add_row(*[plain(value) for value in row])
     console.print(table)
 
 
 def show_pairs(values: dict[str, Any], title: str) -> None:
-    """Print named values, one a line."""
-    show_frame(pd.DataFrame({"": list(values), " ": [_text(value) for value in values.values()]}), title)
+    """Print named values, one per line."""
+    show_rows(title, ["", " "], list(values.items()), [False, False])
 
 
 def show_json(value: Any) -> None:
-    """Print plain JSON on standard output; DataFrames become lists of records."""
-    print(json.dumps(_plain(value), indent=2, sort_keys=True))
+    """Print plain JSON on standard output; DataFrames become lists of records, NaN becomes null."""
+    print(json.dumps(_json(value), indent=2, sort_keys=True))
 
 
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, pd.DataFrame):
+def _json(value: Any) -> Any:
+    if hasattr(value, "to_json") and hasattr(value, "columns"):
         return json.loads(value.to_json(orient="records"))
     if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): _json(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [_json(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

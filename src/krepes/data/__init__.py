@@ -5,7 +5,7 @@ A public data set is a module with one function: ``krepes.data.adult.load(data_d
 
 from collections.abc import Callable
 
-from krepes.data import adult, bank, cifar10, covertype, fairface, higgs, mnist, scenes
+from krepes import registry
 from krepes.data.frames import read_table
 from krepes.data.images import ImageFolder, image_folder
 from krepes.data.local import NamedImages, NamedTable
@@ -13,16 +13,7 @@ from krepes.data.schema import Column, Schema
 from krepes.data.synthetic import Population, applicants
 from krepes.data.tabular import TabularEncoder
 
-DATASETS: dict[str, Callable[..., NamedTable | NamedImages]] = {
-    "adult": adult.load,
-    "bank": bank.load,
-    "cifar10": cifar10.load,
-    "covertype": covertype.load,
-    "fairface": fairface.load,
-    "higgs": higgs.load,
-    "mnist": mnist.load,
-    "scenes": scenes.load,
-}
+DATASETS: dict[str, Callable[..., NamedTable | NamedImages]] = registry.loaded(registry.DATASETS)
 
 __all__ = [
     "DATASETS",

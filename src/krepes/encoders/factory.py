@@ -12,20 +12,12 @@ from typing import Any
 
 from torch import nn
 
-from krepes.encoders.mlp import MLP
-from krepes.encoders.resmlp import ResMLP
-from krepes.encoders.resnet import resnet18, resnet34, resnet50
+from krepes import registry
 from krepes.errors import InvalidInputError
 
 Factory = str | Callable[..., nn.Module] | nn.Module
 
-BUILT_IN: dict[str, Callable[..., nn.Module]] = {
-    "mlp": MLP,
-    "resmlp": ResMLP,
-    "resnet18": resnet18,
-    "resnet34": resnet34,
-    "resnet50": resnet50,
-}
+BUILT_IN: dict[str, Callable[..., nn.Module]] = registry.loaded(registry.ENCODERS)
 
 
 def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,6 +42,7 @@ def pretrain(
     stream: ViewStream,
     *,
     loss: str | Loss = "barlow_twins",
+    loss_options: Mapping[str, Any] | None = None,
     projector: tuple[int, ...] = (256, 256),
     epochs: int = 20,
     lr: float = 1e-3,
@@ -61,6 +66,7 @@ def pretrain(
         encoder: Trained in place; ``(b, ...) -> (b, d)``.
         stream: Its first two views are compared; its batch size is the training batch.
         loss: ``"barlow_twins"``, ``"simclr"``, ``"vicreg"``, ``"byol"``, or a function of two projections ``(b, h)``.
+        loss_options: Hyper-parameters of a named loss, such as ``{"lam": 0.01}``.
         projector: Widths of the head that the loss sees; empty to train on the embedding itself.
         epochs: Passes over the data.
         lr: Peak learning rate.
@@ -83,8 +89,10 @@ def pretrain(
         require_range(number, name, low=0, high=high)
     for name, count in (("epochs", epochs), ("save_every", save_every)):
         require_range(count, name, low=1)
+    chosen = chosen_loss(loss, loss_options or {})
     settings = Settings(
         loss=loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__),
+        loss_options=dict(loss_options or {}),
         projector=list(projector),
         epochs=epochs,
         lr=lr,
@@ -98,7 +106,7 @@ def pretrain(
     _require_place(path, resume)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        training = Training(_twins(encoder, stream, loss, projector, momentum), stream, settings)
+        training = Training(_twins(encoder, stream, chosen, projector, momentum), stream, settings)
         if path is not None and path.exists():
             training.restore(path)
         _run(training, min_spread, path, save_every, progress)
@@ -132,17 +140,39 @@ def _require_place(path: Path | None, resume: bool) -> None:
         raise InvalidInputError(f"{path} exists. Pass resume=True to go on from it, or another file to start afresh.")
 
 
-def _twins(
-    encoder: nn.Module, stream: ViewStream, loss: str | Loss, projector: tuple[int, ...], momentum: float
-) -> Twins:
+def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
+    """Return a loss with its options filled in; ``None`` for BYOL, which is no function of two projections alone.
+
+    Args:
+        loss: A name, or a function of two projections ``(b, h)``.
+        options: Hyper-parameters of a named loss.
+
+    Returns:
+        The function.
+
+    Raises:
+        InvalidInputError: If the name is unknown, or the loss does not take an option.
+    """
     if isinstance(loss, str) and loss not in {*LOSSES, BYOL}:
         raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
+    known = list(inspect.signature(LOSSES[loss]).parameters)[2:] if isinstance(loss, str) and loss in LOSSES else []
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise InvalidInputError(f"loss_options {unknown} do not fit loss={loss!r}, which takes {known or 'none'}.")
+    if loss == BYOL:
+        return None
+    return partial(LOSSES[loss], **options) if isinstance(loss, str) else loss
+
+
+def _twins(
+    encoder: nn.Module, stream: ViewStream, loss: Loss | None, projector: tuple[int, ...], momentum: float
+) -> Twins:
     with torch.no_grad():
         Y = encoder.eval()(stream.plain(torch.tensor([0])))
     if Y.ndim != 2:
         raise InvalidInputError(
             f"the encoder must return (b, d), got {tuple(Y.shape)} for one sample. Pool or flatten."
         )
-    if loss == BYOL:
+    if loss is None:
         return Bootstrap(encoder, Y, projector, momentum)
-    return Twins(encoder, Y, projector, LOSSES[loss] if isinstance(loss, str) else loss)
+    return Twins(encoder, Y, projector, loss)

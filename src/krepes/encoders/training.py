@@ -44,6 +44,7 @@ class Settings:
     """What the outcome of a training depends on; two trainings that share a checkpoint must agree in all of it."""
 
     loss: str
+    loss_options: dict[str, Any]
     projector: list[int]
     epochs: int
     lr: float

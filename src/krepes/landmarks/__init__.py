@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from krepes import batches
+from krepes import batches, registry
 from krepes._checks import require_range
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
@@ -31,9 +31,7 @@ __all__ = [
     "select",
 ]
 
-SELECTORS: dict[str, Callable[[], LandmarkSelector]] = {
-    selector.name: selector for selector in (RPCholesky, KMeansPlusPlus, LeverageNystrom, LeverageHutchinson, Uniform)
-}
+SELECTORS: dict[str, Callable[[], LandmarkSelector]] = registry.loaded(registry.LANDMARKS)
 """Selectors with their default settings, by name."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from krepes import registry
 from krepes.errors import InvalidInputError
 from krepes.objectives.barlow_twins import BarlowTwins
 from krepes.objectives.base import MomentObjective, Objective, RowObjective
@@ -37,20 +38,7 @@ __all__ = [
     "make_objective",
 ]
 
-OBJECTIVES: dict[str, Callable[..., Objective[Any]]] = {
-    objective.name: objective
-    for objective in (
-        BarlowTwins,
-        VICReg,
-        SimCLR,
-        BYOL,
-        SpectralContrastive,
-        SpectralTriplets,
-        SimpleContrastive,
-        KernelPCA,
-        KernelAutoencoder,
-    )
-}
+OBJECTIVES: dict[str, Callable[..., Objective[Any]]] = registry.loaded(registry.OBJECTIVES)
 """Objectives by name, built with their default settings."""
 
 

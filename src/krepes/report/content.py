@@ -157,6 +157,7 @@ class Section:
         caveat: What the finding does not say; empty if there is none to qualify.
         blocks: The evidence.
         headline: Its number for the top of the page.
+        verdict: Whether that is good or bad news, or neither.
     """
 
     key: str
@@ -165,6 +166,7 @@ class Section:
     caveat: str = ""
     blocks: tuple[Block, ...] = ()
     headline: Headline | None = None
+    verdict: Literal["good", "bad", "neutral"] = "neutral"
 
     @property
     def missing(self) -> bool:

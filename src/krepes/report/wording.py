@@ -1,90 +1,27 @@
-"""Numbers and lists as a reader wants them, and cells that carry both the text and the number."""
+"""Cells of a report's tables: each carries its text and the number it is sorted by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from krepes.audit.base import Estimate
+from krepes.audit.study import Study
+from krepes.audit.wording import METHODS, text
 from krepes.report.content import Cell, Section, Tone
 
-LONGEST = 60
 OURS = {"influence", "directional"}
 NONE = Cell("–", None, "muted")
-METHODS = {
-    "influence": "influence (ours)",
-    "directional": "directional (ours)",
-    "latent cosine": "latent cosine",
-    "kernel": "kernel similarity",
-    "input distance": "input distance",
-    "random": "random",
-}
-
-
-def text(value: Any, length: int = LONGEST) -> str:
-    """Return any value as text of at most ``length`` characters.
-
-    Args:
-        value: An id, a category, a number.
-        length: Characters.
-
-    Returns:
-        The text; floats to five digits, a missing value as such.
-
-    Example:
-        >>> text(1234.56789), text("a" * 9, 5)
-        ('1,234.6', 'aaaa…')
-    """
-    if pd.api.types.is_scalar(value) and pd.isna(value):
-        return "missing"
-    shown = f"{value:,.5g}" if isinstance(value, (float, np.floating)) else str(value)
-    return shown if len(shown) <= length else shown[: length - 1] + "…"
-
-
-def percent(share: float) -> str:
-    """Return a share between 0 and 1 as a percentage that no line break splits, one digit more near the ends."""
-    digits = 1 if 0.0005 < share < 0.0995 or 0.9905 < share < 0.9995 else 0
-    return f"{100 * share:.{digits}f}\u00a0%"
-
-
-def signed(value: float, digits: int = 3) -> str:
-    """Return a number with its sign, a true minus."""
-    shown = f"{value:+.{digits}g}" if 0 < abs(value) < 10**-digits else f"{value:+.{digits}f}"
-    return shown.replace("-", "−")
-
-
-def number(value: float, digits: int = 3) -> str:
-    """Return a number to so many significant digits."""
-    return f"{value:,.{digits}g}".replace("-", "−")
-
-
-def listing(values: Sequence[Any]) -> str:
-    """Return values as 'a, b and c'."""
-    words = [text(value) for value in values]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
-
-
-def count(n: int, noun: str) -> str:
-    """Return '1 row', '2,000 rows'."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def cell(value: Any, *, tone: Tone = "", shade: int = 0) -> Cell:
-    """Return a cell of a text or a plain number."""
+    """Return a cell of a text, a plain number or an estimate."""
+    if isinstance(value, Estimate):
+        return NONE if np.isnan(value.value) else Cell(str(value), float(value.value), tone, shade)
     is_number = isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and not np.isnan(float(value))
     return Cell(text(value), float(value) if is_number else None, tone, shade)
-
-
-def estimate(row: Any, *, as_percent: bool = False, tone: Tone = "") -> Cell:
-    """Return the ``estimate`` of a result's row with its interval from ``low`` to ``high``; '–' where there is none."""
-    value, low, high = float(row["estimate"]), float(row["low"]), float(row["high"])
-    if pd.isna(value):
-        return NONE
-    ends = [percent(end) if as_percent else f"{end:+.3f}".replace("-", "−") for end in (value, low, high)]
-    return Cell(f"{ends[0]} [{ends[1]}, {ends[2]}]", value, tone)
 
 
 def method_cell(method: str) -> Cell:
@@ -97,6 +34,6 @@ def heads(*names: str) -> tuple[Cell, ...]:
     return tuple(Cell(name) for name in names)
 
 
-def missing(key: str, title: str, what: str, argument: str) -> Section:
-    """Return a section that says what to pass to get it."""
-    return Section(key, title, f"Not part of this report: to see {what}, pass {argument} to build_report.")
+def missing(key: str, title: str, what: str, study: Study, *, flag: str, argument: str) -> Section:
+    """Return a section that says what to pass to get it, to the person who reads it."""
+    return Section(key, title, f"Not part of this report: to see {what}, pass {flag if study.by_flags else argument}.")

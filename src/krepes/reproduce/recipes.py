@@ -6,47 +6,42 @@ recipes fit two CPU cores; the full ones have the paper's architecture and all r
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from krepes.errors import InvalidInputError
 from krepes.runs.settings import Settings
 
-TABLE = Settings(label="label", encoder="resmlp", augment="drop", projector=(512, 512), holdout=0.2)
-PICTURE = Settings(projector=(512, 512), holdout=0.2)
+TABLE: dict[str, Any] = {"label": "label", "encoder": "resmlp", "augment": "drop", "projector": (512, 512)}
+PICTURE: dict[str, Any] = {"projector": (512, 512)}
 
-STANDARD: dict[str, Settings] = {
-    "adult": replace(TABLE, data="adult", max_rows=25_000, epochs=8, encoder_options={"width": 256, "out": 128}),
-    "bank": replace(TABLE, data="bank", max_rows=25_000, epochs=8, encoder="mlp", encoder_options={"width": 256}),
-    "covertype": replace(
+STANDARD: dict[str, dict[str, Any]] = {
+    "adult": dict(TABLE, max_rows=25_000, epochs=8, encoder_options={"width": 256, "out": 128}),
+    "bank": dict(TABLE, max_rows=25_000, epochs=8, encoder="mlp", encoder_options={"width": 256}),
+    "covertype": dict(
         TABLE,
-        data="covertype",
         max_rows=100_000,
         epochs=4,
         lr=5e-4,
         encoder_options={"width": 512, "out": 512},
         augment_options={"drop": 0.0, "noise": 0.01},
     ),
-    "higgs": replace(
+    "higgs": dict(
         TABLE,
-        data="higgs",
         max_rows=12_500,
         epochs=8,
         encoder_options={"width": 256, "out": 128},
         augment_options={"drop": 0.1, "noise": 0.05},
     ),
-    "mnist": replace(
+    "mnist": dict(
         PICTURE,
-        data="mnist",
         max_rows=50_000,
         epochs=12,
         encoder="mlp",
         encoder_options={"width": 512, "depth": 2, "out": 512},
         augment="crops",
     ),
-    "cifar10": replace(
+    "cifar10": dict(
         PICTURE,
-        data="cifar10",
         max_rows=12_500,
         epochs=15,
         batch_size=128,
@@ -55,9 +50,8 @@ STANDARD: dict[str, Settings] = {
         augment="images",
         augment_options={"crop": 0.25, "flip": 0.5, "grey": 0.2},
     ),
-    "fairface": replace(
+    "fairface": dict(
         PICTURE,
-        data="fairface",
         max_rows=12_500,
         epochs=15,
         batch_size=128,
@@ -97,7 +91,7 @@ def recipe(data: str, *, loss: str, scale: str, seed: int) -> Settings:
         seed: Of rows, weights and views.
 
     Returns:
-        The settings; `krepes.runs.workspace.train_encoder` follows them.
+        The settings; `krepes.runs.encoder.train_encoder` follows them.
 
     Raises:
         InvalidInputError: If there is no recipe for the data.
@@ -106,4 +100,4 @@ def recipe(data: str, *, loss: str, scale: str, seed: int) -> Settings:
         raise InvalidInputError(f"there is no recipe for {data!r}: there are {', '.join(STANDARD)}.")
     standard = {} if loss == "barlow_twins" else FEWER.get(data, {})
     changes = {"quick": QUICK, "standard": standard, "full": FULL[data]}[scale]
-    return replace(STANDARD[data], pretrain=loss, seed=seed, **changes)
+    return Settings(data=data, loss=loss, seed=seed, **{**STANDARD[data], **changes})

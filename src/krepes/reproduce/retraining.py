@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from krepes.encoders import MLP, pretrain
-from krepes.runs.dataset import open_source, split
+from krepes.runs.augment import augmentation
+from krepes.runs.dataset import open_dataset, split
 from krepes.runs.settings import Settings
-from krepes.runs.workspace import augmentation
 from krepes.views import Augmentation, ViewStream
 
 TRAIN, TEST, REFERENCE = 300, 60, 1_000
@@ -116,7 +116,7 @@ def open_study(data: str, data_dir: str | None, seed: int) -> Study:
         augment=recipe.augment,
         seed=seed,
     )
-    source = open_source(settings)
+    source = open_dataset(settings)
     assert source.labels is not None
     classes = torch.from_numpy(np.unique(source.labels, return_inverse=True)[1])
     train_rows, rest = split(source.n, settings)

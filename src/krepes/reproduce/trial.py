@@ -16,9 +16,10 @@ from krepes.encoders import ResNet, build_encoder, load_encoder, save_weights
 from krepes.model import Krepes
 from krepes.reproduce.recipes import recipe
 from krepes.reproduce.scale import Scale
-from krepes.runs.dataset import Source, open_source, split
+from krepes.runs.augment import open_stream
+from krepes.runs.dataset import Dataset, open_dataset, split
+from krepes.runs.encoder import encoder_choice, train_encoder
 from krepes.runs.settings import Settings
-from krepes.runs.workspace import encoder_choice, open_stream, train_encoder
 from krepes.storage.files import publish
 from krepes.views import ViewStream
 
@@ -41,7 +42,7 @@ class Experiment:
 
     settings: Settings
     encoder: nn.Module
-    source: Source
+    source: Dataset
     rows: tuple[Tensor, Tensor]
     stream: ViewStream
     test: Tensor
@@ -125,8 +126,8 @@ class Trial:
             stream = ViewStream(stream.source.take(torch.arange(rows)), stream.augment, seed=stream.seed)
         return Krepes(made.encoder, **chosen).fit(stream)
 
-    def _encoder(self, settings: Settings, source: Source, stream: ViewStream) -> nn.Module:
-        path = self.encoders / f"{settings.data}-{settings.pretrain}-{self.scale.name}-{self.seed}.safetensors"
+    def _encoder(self, settings: Settings, source: Dataset, stream: ViewStream) -> nn.Module:
+        path = self.encoders / f"{settings.data}-{settings.training_loss}-{self.scale.name}-{self.seed}.safetensors"
         config = path.with_suffix(".json")
         recorded = json.dumps(settings.to_dict(), indent=2, sort_keys=True) + "\n"
         name, options = encoder_choice(settings, source, stream)
@@ -140,11 +141,11 @@ class Trial:
 
 
 @cache
-def _open(settings: tuple[tuple[str, Any], ...]) -> Source:
-    return open_source(Settings.from_dict(dict(settings)))
+def _open(settings: tuple[tuple[str, Any], ...]) -> Dataset:
+    return open_dataset(Settings.from_dict(dict(settings)))
 
 
-def _source(data_dir: str | None, settings: Settings) -> Source:
+def _source(data_dir: str | None, settings: Settings) -> Dataset:
     """Return the samples of a data set; a table's encoding depends on which rows are for training."""
     deciding = ("data", "label", "max_rows", "holdout", "seed")
     return _open((("data_dir", data_dir), *((name, getattr(settings, name)) for name in deciding)))

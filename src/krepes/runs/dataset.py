@@ -1,9 +1,10 @@
-"""From a name or a path to samples with ids, original columns and labels."""
+"""From a name or a path to samples with ids, original columns and labels: read once, encoded when needed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,37 +12,43 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import Subset
 
-from krepes._checks import require_range
+from krepes import batches, registry
 from krepes.batches import Batch
 from krepes.data.frames import read_table
 from krepes.data.schema import Schema
-from krepes.data.synthetic import applicants
 from krepes.data.tabular import TabularEncoder
+from krepes.data.values import categories
 from krepes.errors import InvalidInputError
-from krepes.runs.settings import Settings
+from krepes.runs.settings import Settings, flag
 from krepes.views import Identity, ViewStream
 
 TABLES = (".csv", ".parquet", ".pq", ".csv.gz", ".tsv", ".data")
+LABEL = "label"
+"""Name of the labels that a data set brings along."""
 Kind = Literal["table", "image", "other"]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Dataset:
     """Samples as an encoder and as a reader see them.
 
     Attributes:
+        name: What a person calls it: the file's name, or that of the data set.
         kind: How a sample is shown.
-        data: What a `ViewStream` takes; ``n`` samples.
-        ids: The user's row ids.
+        ids: The user's ids, ``n`` of them.
+        arrays: What a `ViewStream` takes; ``None`` for a table, which is encoded when it is needed.
         table: Original columns, or ``None``.
-        labels: Classes, or ``None``; they never reach a fit.
-        encoding: How the table became numbers, or ``None``.
+        labels: Classes that came along, or ``None``; they never reach a fit.
+        encoding: How the table becomes numbers, or ``None``.
     """
 
+    name: str
     kind: Kind
-    data: Any
     ids: Sequence[Any]
+    arrays: Any = None
     table: pd.DataFrame | None = None
     labels: np.ndarray[Any, Any] | None = None
     encoding: TabularEncoder | None = None
@@ -51,64 +58,96 @@ class Source:
         """Number of samples."""
         return len(self.ids)
 
-    def take(self, rows: Tensor) -> Batch:
-        """Return the samples at ``rows`` ``(b,)``, un-augmented."""
-        return ViewStream(self.data, Identity()).plain(rows)
+    @cached_property
+    def samples(self) -> Any:
+        """All samples, as a `ViewStream` takes them."""
+        return self.arrays if self.encoding is None else self._encode(slice(None))
 
-    def column(self, name: str) -> np.ndarray[Any, Any]:
-        """Return a column of the table, or the labels under the name ``label``.
+    def take(self, rows: Tensor) -> Batch:
+        """Return the samples at ``rows`` ``(b,)``, not augmented; of a table only they are encoded."""
+        if self.encoding is not None and "samples" not in self.__dict__:
+            return self._encode(rows.numpy())
+        return ViewStream(self.samples, Identity()).plain(rows)
+
+    def part(self, rows: Tensor) -> Any:
+        """Return the samples at ``rows`` as a `ViewStream` takes them."""
+        samples = self.samples
+        return Subset(samples, rows.tolist()) if isinstance(samples, TorchDataset) else batches.take(samples, rows)
+
+    @property
+    def names(self) -> list[str]:
+        """Names that `column` knows."""
+        known = [] if self.table is None else [str(name) for name in self.table.columns]
+        return known + [LABEL] * (self.labels is not None and LABEL not in known)
+
+    def column(self, name: str, asked_by: str = "--label") -> np.ndarray[Any, Any]:
+        """Return a column of the table, or the labels that came along, as text; a missing value is ``(missing)``.
 
         Args:
             name: Of the column.
+            asked_by: The flag or argument that named it, for the message.
 
         Returns:
-            One value a sample.
+            One text per sample.
 
         Raises:
             InvalidInputError: If there is no such column.
         """
         if self.table is not None and name in self.table:
-            return self.table[name].astype(str).to_numpy()
-        if name == "label" and self.labels is not None:
+            return categories(self.table[name]).astype(str).to_numpy()
+        if name == LABEL and self.labels is not None:
             return self.labels
-        known = [] if self.table is None else list(self.table.columns)
-        raise InvalidInputError(
-            f"there is no column {name!r}. Known are {known + ['label'] * (self.labels is not None)}."
-        )
+        hint = registry.suggestion(name, self.names) or f" It has {_some(self.names)}."
+        raise InvalidInputError(f"{asked_by}: {self.name} has no column {name!r}.{hint}")
 
-    def row(self, id: Any) -> int:
-        """Return the place of a row id.
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Row of each id, as text."""
+        return {str(known): place for place, known in enumerate(self.ids)}
+
+    def place(self, id: Any) -> int:
+        """Return the row of an id.
 
         Args:
             id: As the user wrote it; compared as text.
 
         Returns:
-            Its index.
+            Its row.
 
         Raises:
-            InvalidInputError: If no row has it.
+            InvalidInputError: If no sample has it.
         """
-        places = {str(known): place for place, known in enumerate(self.ids)}
-        if str(id) not in places:
-            raise InvalidInputError(f"there is no row {id!r} among {self.n}: ids look like {list(self.ids[:3])}.")
-        return places[str(id)]
+        if str(id) not in self.places:
+            hint = registry.suggestion(id, list(self.places)[:10_000])
+            raise InvalidInputError(
+                f"there is no row {str(id)!r} among the {self.n} of {self.name}: ids look like "
+                f"{', '.join(str(known) for known in list(self.ids[:3]))}.{hint}"
+            )
+        return self.places[str(id)]
+
+    def _encode(self, rows: Any) -> Tensor:
+        assert self.table is not None and self.encoding is not None
+        seen = [name for name in self.encoding.schema.kinds if name in self.table]
+        return self.encoding.transform(self.table[seen].iloc[rows])
 
 
 def split(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Return training rows of ``range(n)``, shuffled, and held-out rows, sorted; at least one is held out.
+    """Return training rows of ``range(n)``, shuffled, and held-out rows, sorted; at least one of each.
 
     Shuffled, because objectives that compare the samples of a batch take them in order: a folder sorted by class would
     give batches of one class.
     """
-    if settings.max_rows is not None:
-        require_range(settings.max_rows, "max_rows", low=2)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(settings.seed))[: settings.max_rows]
-    held = max(1, round(len(order) * settings.holdout))
+    if len(order) < 2:
+        raise InvalidInputError(
+            f"{settings.data} has {n} sample: at least 2 are required, one to fit and one to explain."
+        )
+    held = min(max(1, round(len(order) * settings.holdout)), len(order) - 1)
     return order[held:], order[:held].sort().values
 
 
-def open_source(settings: Settings, encoding: TabularEncoder | None = None) -> Source:
-    """Open the data of some settings.
+def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> Dataset:
+    """Open the data of some settings, and check every column that they name.
 
     Args:
         settings: Where the data are and how to read them.
@@ -116,75 +155,115 @@ def open_source(settings: Settings, encoding: TabularEncoder | None = None) -> S
             rows have becomes ``(unknown)``.
 
     Returns:
-        The source.
+        The data set.
     """
     path = Path(settings.data)
-    if settings.data == "digits":
-        return _digits()
+    if settings.data in registry.EMBEDDED:
+        found = _embedded(settings, encoding)
+    elif path.name.lower().endswith(TABLES) and path.is_file():
+        found = _table(read_table(path, delimiter=settings.delimiter), path.name, settings, encoding)
+    elif path.suffix == ".npy" and path.is_file():
+        found = _array(path)
+    elif path.is_dir():
+        found = _folder(path, settings)
+    else:
+        found = _named(settings, encoding)
+    if settings.label is not None:
+        found.column(settings.label)
+    for column in () if found.encoding is not None else (*settings.exclude, *settings.sensitive):
+        raise InvalidInputError(f"{found.name} is no table: there is no column {column!r} to hide from the encoder.")
+    return found
+
+
+def _embedded(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
     if settings.data == "applicants":
-        people = applicants(4000, seed=settings.seed)
-        return _table(people.frame, settings, encoding)
-    if path.name.lower().endswith(TABLES) and path.is_file():
-        return _table(read_table(path), settings, encoding)
-    if path.suffix == ".npy" and path.is_file():
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        return Source("image" if array.ndim == 4 else "other", array, range(len(array)))
-    if path.is_dir():
-        return _folder(path, settings)
-    return _named(settings, encoding)
+        from krepes.data.synthetic import applicants
 
-
-def _digits() -> Source:
+        return _table(applicants(4000, seed=settings.seed).frame, "applicants", settings, encoding)
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     X = torch.tensor(digits.images[:, None] / 16.0, dtype=torch.float32)
-    return Source("image", X, range(len(X)), labels=np.asarray([str(y) for y in digits.target]))
+    return Dataset("digits", "image", range(len(X)), X, labels=np.asarray([str(y) for y in digits.target]))
 
 
-def _table(frame: pd.DataFrame, settings: Settings, encoding: TabularEncoder | None) -> Source:
-    hidden = {name for name in (settings.id_column, settings.label, *settings.exclude) if name and name in frame}
-    missing = [name for name in (settings.id_column, *settings.exclude) if name and name not in frame]
-    if missing:
-        raise InvalidInputError(f"the table has no column {missing}. It has {list(frame.columns)}.")
-    seen = frame.drop(columns=sorted(hidden))
+def _array(path: Path) -> Dataset:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInputError(f"{path} is no readable .npy file of numbers: {error}.") from error
+    return Dataset(path.name, "image" if array.ndim == 4 else "other", range(len(array)), array)
+
+
+def _table(frame: pd.DataFrame, name: str, settings: Settings, encoding: TabularEncoder | None) -> Dataset:
+    own_label = settings.label == LABEL and LABEL not in frame  # of a data set that brings its labels along
+    lists = (("exclude", settings.exclude), ("sensitive", settings.sensitive), ("id_column", (settings.id_column,)))
+    for key, columns in lists:
+        for column in columns:
+            _require_column(frame, column, flag(key), name)
+    if not own_label:
+        _require_column(frame, settings.label, flag("label"), name)
+    ids = range(len(frame)) if settings.id_column is None else _ids(frame[settings.id_column], name)
     if encoding is None:
+        seen = frame.drop(columns=[column for column in settings.hidden if column in frame])
         override = None if settings.schema is None else Schema.from_toml(settings.schema).kinds
         train, _ = split(len(seen), settings)
         encoding = TabularEncoder(Schema.infer(seen, override), unknown="bucket").fit(seen.iloc[train.numpy()])
-    ids = list(range(len(frame))) if settings.id_column is None else frame[settings.id_column].tolist()
-    labels = frame[settings.label].astype(str).to_numpy() if settings.label and settings.label in frame else None
-    return Source("table", encoding.transform(seen), ids, frame, labels, encoding)
+    return Dataset(name, "table", ids, table=frame, encoding=encoding)
 
 
-def _folder(path: Path, settings: Settings) -> Source:
+def _require_column(frame: pd.DataFrame, column: str | None, asked_by: str, name: str) -> None:
+    if column is not None and column not in frame:
+        hint = registry.suggestion(column, frame.columns) or f" It has {_some([str(one) for one in frame.columns])}."
+        raise InvalidInputError(f"{asked_by}: {name} has no column {column!r}.{hint}")
+
+
+def _ids(column: pd.Series[Any], name: str) -> list[Any]:
+    """Return the ids of a table; missing and repeated ones are refused, for a sample could not be named by them."""
+    missing, repeated = int(column.isna().sum()), column[column.astype(str).duplicated()]
+    if missing or len(repeated):
+        found = f"{missing} missing ids" if missing else f"{len(repeated)} repeated ids, such as {repeated.iloc[0]!r}"
+        raise InvalidInputError(
+            f"{flag('id_column')}: column {column.name!r} of {name} has {found}. Every row needs an id of its own."
+        )
+    return column.tolist()
+
+
+def _folder(path: Path, settings: Settings) -> Dataset:
     from krepes.data.images import image_folder
 
-    folder = image_folder(path, size=settings.size, on_error="skip" if settings.skip_broken else "raise")
-    return Source("image", folder, folder.ids, labels=np.asarray(folder.labels))
+    on_error: Literal["skip", "raise"] = "skip" if settings.skip_broken else "raise"
+    folder = image_folder(path, size=settings.size, channels=settings.channels, on_error=on_error)
+    return Dataset(path.name, "image", folder.ids, folder, labels=np.asarray(folder.labels))
 
 
-def _named(settings: Settings, encoding: TabularEncoder | None) -> Source:
-    from krepes.data import DATASETS, NamedImages, NamedTable
+def _named(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
+    from krepes.data import DATASETS, NamedTable
 
     if settings.data == "adult_1m":
         return _adult_1m(settings, encoding)
     if settings.data not in DATASETS:
+        known = [*registry.EMBEDDED, *DATASETS, "adult_1m"]
         raise InvalidInputError(
-            f"{settings.data!r} is no file, no folder and no data set. Data sets are digits, applicants, "
-            f"{', '.join(sorted(DATASETS))} and adult_1m."
+            f"{settings.data!r} is no file, no folder and no data set.{registry.suggestion(settings.data, known)} "
+            f"Data sets are {registry.listed(known)}."
         )
-    found: NamedTable | NamedImages = DATASETS[settings.data](settings.data_dir)
+    found = DATASETS[settings.data](settings.data_dir)
     if isinstance(found, NamedTable):
-        return replace(_table(found.frame, settings, encoding), ids=found.ids, labels=found.labels)
+        made = _table(found.frame, settings.data, settings, encoding)
+        return replace(made, ids=found.ids, labels=found.labels)
     attributes = found.attributes if len(found.attributes.columns) else None
-    return Source("image", found.X, found.ids, attributes, found.labels)
+    return Dataset(settings.data, "image", found.ids, found.X, attributes, found.labels)
 
 
-def _adult_1m(settings: Settings, encoding: TabularEncoder | None) -> Source:
+def _adult_1m(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
     from krepes.data import adult
     from krepes.data.adult_1m import adult_1m
 
     found = adult.load(settings.data_dir)
     grown = adult_1m(found.frame.assign(label=found.labels), seed=settings.seed)
-    return _table(grown, replace(settings, label="label"), encoding)
+    return _table(grown, settings.data, replace(settings, label=LABEL), encoding)
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,7 +1,8 @@
-"""A run folder: ``arrays.safetensors`` and ``manifest.json``, written whole or not at all, never unpickled.
+"""A run folder: data files under names that hold their hash, and a manifest that lists them all. Nothing is unpickled.
 
-The manifest carries the sha256 of the arrays, so that a truncated, edited or foreign folder is recognised. It holds no
-time and no path: the same fit gives the same bytes.
+The manifest is replaced by one rename once everything it lists is on disk: killed at any moment, a folder holds the old
+run or the new one. Files that the manifest does not list are not ours and stay where they are. The manifest carries no
+time and no path, so the same fit gives the same bytes, and ``run_sha256`` covers all of them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import shutil
 from collections.abc import Mapping
 from functools import partial
@@ -25,8 +27,15 @@ from krepes.batches import Batch
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.storage.files import publish
 
-FORMAT = 1
-ARRAYS, MANIFEST = "arrays.safetensors", "manifest.json"
+FORMAT = 2
+MARKER, MANIFEST, SIGNATURE = "KREPES-RUN", "manifest.json", "signature.json"
+ARRAYS = "arrays.safetensors"
+ROWS = "rows"
+WORK = ".work"
+MARK = "A run folder of KREPES. Files here may be replaced by `krepes fit`; foreign files are left alone.\n"
+SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?")
+OURS = re.compile(r"[a-z]+-[0-9a-f]{12}(\.[a-z]+)?")
+LONGEST_MANIFEST = 1 << 28
 
 
 def versions() -> dict[str, str]:
@@ -35,46 +44,109 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
-def write_run(
-    folder: str | Path, arrays: dict[str, Tensor], manifest: dict[str, Any], files: Mapping[str, bytes] | None = None
-) -> None:
-    """Write a run folder: into a temporary neighbour, flushed to disk, then renamed.
+def is_run(folder: str | Path) -> bool:
+    """Say whether a folder is a run folder of ours, finished or not."""
+    return (Path(folder) / MARKER).is_file()
+
+
+def require_place(folder: str | Path) -> Path:
+    """Return a folder that a run may be written to: made and marked if it is new or empty, else marked by us before.
 
     Args:
-        folder: Where to; an earlier run of ours there is replaced, anything else is left alone.
-        arrays: Named tensors.
-        manifest: Plain JSON values.
-        files: Further files by name, such as the weights of the encoder; their sha256 enters the manifest.
+        folder: Where the run goes; a link to a folder is followed.
+
+    Returns:
+        The folder.
 
     Raises:
-        RunFolderError: If ``folder`` exists and is not a run folder.
+        RunFolderError: If it holds something that is not ours, or cannot be written to.
     """
     folder = Path(folder)
-    if folder.exists() and not (folder / MANIFEST).exists():
-        raise RunFolderError(
-            f"{folder} exists and is not a run folder (it has no {MANIFEST}). Choose another place, or remove it."
-        )
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    content = save_safetensors({name: x.detach().cpu().contiguous() for name, x in sorted(arrays.items())})
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in (files or {}).items()}
-    manifest = {"format": FORMAT, "arrays_sha256": hashlib.sha256(content).hexdigest(), "files": sums, **manifest}
-    publish(temporary / ARRAYS, lambda path: path.write_bytes(content))
-    for name, data in (files or {}).items():
-        publish(temporary / name, partial(Path.write_bytes, data=data))
-    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-    publish(temporary / MANIFEST, lambda path: path.write_text(text))
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    temporary.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise RunFolderError(f"{folder} is a file. Choose another place for the run.")
+        if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
+            raise RunFolderError(
+                f"{folder} exists, is not empty and is not a run folder of ours (it has no {MARKER}). Nothing in it "
+                f"was touched: choose another place."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / MARKER).is_file():
+            publish(folder / MARKER, lambda path: path.write_text(MARK))
+        probe = folder / ".probe"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        if isinstance(error, RunFolderError):
+            raise
+        raise RunFolderError(f"{folder} cannot be written: {error.strerror or error}. Choose another place.") from error
+    return folder
+
+
+def write_run(
+    folder: str | Path,
+    arrays: Mapping[str, Tensor],
+    manifest: Mapping[str, Any],
+    files: Mapping[str, bytes] | None = None,
+    rows: Path | None = None,
+) -> None:
+    """Write a run: every file first, then the manifest by one rename, then remove what the run before had.
+
+    Args:
+        folder: Where to; see `require_place`.
+        arrays: Named tensors.
+        manifest: Plain JSON values.
+        files: Further files by name, such as the weights of the encoder.
+        rows: A finished row store to move into the run.
+    """
+    folder = require_place(folder)
+    tensors = {name: x.detach().cpu().contiguous() for name, x in sorted(arrays.items())}
+    content = {ARRAYS: save_safetensors(tensors), **(files or {})}
+    listed = {name: _write(folder, name, data) for name, data in content.items()}
+    if rows is not None:
+        listed |= _move_rows(folder, rows)
+    body = {"format": FORMAT, "files": listed, **manifest}
+    text = json.dumps({**body, "run_sha256": _digest(body)}, indent=2, sort_keys=True, allow_nan=True) + "\n"
+    publish(folder / MANIFEST, lambda path: path.write_text(text))
+    _sweep(folder, {entry["file"] for entry in listed.values()})
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """Return the manifest of a run after its hash was checked.
+
+    Args:
+        folder: What `write_run` wrote.
+
+    Returns:
+        Plain JSON values.
+
+    Raises:
+        RunFolderError: If the folder is missing, not ours, of another format, or its manifest was altered.
+    """
+    folder = Path(folder)
+    if not (folder / MANIFEST).is_file():
+        unfinished = (folder / MARKER).is_file()
+        what = "an unfinished run: call the same fit again to go on" if unfinished else "not a complete run folder"
+        raise RunFolderError(f"{folder} is {what} (it has no {MANIFEST}).")
+    try:
+        if (folder / MANIFEST).stat().st_size > LONGEST_MANIFEST:
+            raise ValueError(f"it is larger than {LONGEST_MANIFEST >> 20} MiB")
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        written, claimed, listed = manifest["format"], manifest.pop("run_sha256", None), manifest["files"]
+        entries = {name: (entry["file"], entry["sha256"]) for name, entry in listed.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunFolderError(f"{folder / MANIFEST} is not a manifest of ours ({error}). Fit the run again.") from error
+    if written != FORMAT:
+        raise RunFolderError(f"{folder} has run format {written!r}, this version reads {FORMAT}. Fit it again.")
+    if claimed != _digest(manifest):
+        raise RunFolderError(f"{folder / MANIFEST} was altered: its hash is not the one it states. Restore it.")
+    for name, (file, sha) in entries.items():
+        _require_inside(folder, name, file, sha)
+    return {**manifest, "run_sha256": claimed}
 
 
 def read_run(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a run folder back.
+    """Return the arrays and the manifest of a run, after every hash but that of kernel rows was checked.
 
     Args:
         folder: What `write_run` wrote.
@@ -85,33 +157,104 @@ def read_run(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         RunFolderError: If the folder is missing, truncated, altered, of another format, or not ours.
     """
-    folder = Path(folder)
-    for name in (MANIFEST, ARRAYS):
-        if not (folder / name).is_file():
-            raise RunFolderError(f"{folder} is not a complete run folder: it has no {name}. Save the run again.")
+    manifest = read_manifest(folder)
+    for name in manifest["files"]:
+        if not name.startswith(f"{ROWS}/") and name != ARRAYS:
+            read_file(folder, manifest, name)
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        written, expected = manifest["format"], manifest["arrays_sha256"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{folder / MANIFEST} is not a manifest of ours ({error}). Save the run again.") from error
-    if written != FORMAT:
-        raise RunFolderError(f"{folder} has run format {written}, this version reads {FORMAT}. Use the other version.")
-    content = (folder / ARRAYS).read_bytes()
-    found = hashlib.sha256(content).hexdigest()
+        return load_safetensors(read_file(folder, manifest, ARRAYS)), manifest
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise RunFolderError(f"the arrays of {folder} cannot be read ({error}). Fit the run again.") from error
+
+
+def read_file(folder: str | Path, manifest: Mapping[str, Any], name: str) -> bytes:
+    """Return the content of a file that a manifest lists, after its hash was checked.
+
+    Args:
+        folder: The run.
+        manifest: What `read_manifest` returned.
+        name: Such as ``arrays.safetensors``.
+
+    Returns:
+        The content.
+
+    Raises:
+        RunFolderError: If the run has no such file, or it was altered.
+    """
+    path = file_path(folder, manifest, name)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror or error}. Restore it, or fit again.") from error
+    found, expected = hashlib.sha256(content).hexdigest(), manifest["files"][name]["sha256"]
     if found != expected:
         raise RunFolderError(
-            f"{folder / ARRAYS} ({len(content)} bytes) has sha256 {found[:12]}, the manifest says {expected[:12]}: "
-            f"it was truncated or altered. Restore it or save the run again."
+            f"{path} ({len(content)} bytes) has sha256 {found[:12]}, the manifest says {expected[:12]}: it was "
+            f"truncated or altered. Restore it or fit again."
         )
-    for name, expected in manifest.get("files", {}).items():
-        path = folder / name
-        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
-        if found != expected:
-            raise RunFolderError(f"{path} has sha256 {found[:12]}, the manifest says {expected[:12]}. Restore it.")
-    try:
-        return load_safetensors(content), manifest
-    except SafetensorError as error:
-        raise RunFolderError(f"{folder / ARRAYS} cannot be read ({error}). Save the run again.") from error
+    return content
+
+
+def file_path(folder: str | Path, manifest: Mapping[str, Any], name: str) -> Path:
+    """Return where a file that a manifest lists lies, or raise `RunFolderError` if it lists none of that name."""
+    if name not in manifest["files"]:
+        raise RunFolderError(f"{folder} has no {name}: it holds {', '.join(sorted(manifest['files']))}.")
+    return Path(folder) / manifest["files"][name]["file"]
+
+
+def rows_folder(folder: str | Path, manifest: Mapping[str, Any]) -> Path | None:
+    """Return the folder of the kernel rows of a run after their hashes were checked, or ``None`` if it has none."""
+    names = [name for name in manifest["files"] if name.startswith(f"{ROWS}/")]
+    for name in names:
+        read_file(folder, manifest, name)
+    return file_path(folder, manifest, names[0]).parent if names else None
+
+
+def _write(folder: Path, name: str, data: bytes) -> dict[str, str]:
+    sha = hashlib.sha256(data).hexdigest()
+    stem, dot, suffix = name.partition(".")
+    file = f"{stem}-{sha[:12]}{dot}{suffix}"
+    publish(folder / file, partial(Path.write_bytes, data=data))
+    return {"file": file, "sha256": sha}
+
+
+def _move_rows(folder: Path, rows: Path) -> dict[str, dict[str, str]]:
+    shas = {path.name: _sha_of(path) for path in sorted(rows.iterdir()) if path.is_file()}
+    target = folder / f"{ROWS}-{_digest(shas)[:12]}"
+    if target.exists():
+        shutil.rmtree(target)
+    rows.rename(target)
+    return {f"{ROWS}/{name}": {"file": f"{target.name}/{name}", "sha256": sha} for name, sha in shas.items()}
+
+
+def _sha_of(path: Path) -> str:
+    sha = hashlib.sha256()
+    with path.open("rb") as handle:
+        while piece := handle.read(1 << 20):
+            sha.update(piece)
+    return sha.hexdigest()
+
+
+def _sweep(folder: Path, kept: set[str]) -> None:
+    """Remove what an earlier run of ours left: files and row stores under names with a hash, and its signature."""
+    tops = {file.split("/")[0] for file in kept}
+    for path in folder.iterdir():
+        if OURS.fullmatch(path.name) and path.name not in tops and not path.is_symlink():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (folder / SIGNATURE).unlink(missing_ok=True)
+
+
+def _require_inside(folder: Path, name: str, file: Any, sha: Any) -> None:
+    """Refuse a manifest that names a place outside its folder, or no hash."""
+    good = all(isinstance(text, str) for text in (name, file, sha)) and SAFE.fullmatch(file) and SAFE.fullmatch(name)
+    if not good or not re.fullmatch(r"[0-9a-f]{64}", sha):
+        raise RunFolderError(f"{folder / MANIFEST} lists {file!r}, which is no file of a run. Do not trust this folder.")
+    if not (folder / file).resolve().is_relative_to(folder.resolve()):
+        raise RunFolderError(f"{folder / file} leads outside the run folder. Do not trust this folder.")
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def flatten_batch(prefix: str, X: Batch) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save, save_file
 from torch import Tensor
 
 from krepes.errors import InvalidInputError
@@ -50,3 +50,30 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise InvalidInputError(f"there is no file {path}. Check the path.") from error
     except (SafetensorError, OSError, ValueError) as error:
         raise InvalidInputError(f"{path} is not a whole safetensors file ({error}). Copy or save it again.") from error
+
+
+def tensor_bytes(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
+    """Return what `write_tensors` would write, for a file that somebody else writes."""
+    separate = {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}
+    return save(separate, metadata={STORY: json.dumps(about, sort_keys=True)})
+
+
+def tensors_from_bytes(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and what is known about them from the content of a file.
+
+    Args:
+        content: What `tensor_bytes` returned.
+
+    Returns:
+        The tensors, and the plain values beside them.
+
+    Raises:
+        InvalidInputError: If the content is damaged.
+    """
+    try:
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + size])
+        about = json.loads(header.get("__metadata__", {}).get(STORY, "{}"))
+        return load(content), about if isinstance(about, dict) else {}
+    except (SafetensorError, ValueError, AttributeError, KeyError) as error:
+        raise InvalidInputError(f"these {len(content)} bytes are no whole safetensors file ({error}).") from error

@@ -1,15 +1,13 @@
-"""The sections of a report, in the order of the page: each module makes one from the evidence."""
+"""The sections of a report that are no audits, and the one way to make a section of an audit."""
 
-from krepes.report.sections.concepts import concepts
+from krepes.report.sections.audits import audited, section
 from krepes.report.sections.counterfactual import counterfactual
-from krepes.report.sections.features import features
-from krepes.report.sections.groups import groups
 from krepes.report.sections.landmarks import landmarks
 from krepes.report.sections.provenance import provenance
 from krepes.report.sections.samples import samples
-from krepes.report.sections.spectrum import spectrum
-from krepes.report.sections.trust import trust
 
-SECTIONS = (provenance, trust, landmarks, samples, features, groups, concepts, counterfactual, spectrum)
+BEFORE = (provenance,)
+AFTER = (samples, landmarks, counterfactual)
+"""Sections before and after those of the audits, in the order of the page."""
 
-__all__ = ["SECTIONS"]
+__all__ = ["AFTER", "BEFORE", "audited", "section"]

@@ -7,13 +7,14 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from krepes.audit.study import Study
+from krepes.audit.wording import count, number, percent, signed, text
 from krepes.influence import Influence
 from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Paragraph, Section, Table
-from krepes.report.evidence import Evidence
 from krepes.report.pictures import thumbnail
 from krepes.report.sections.guard import explains_a_step
 from krepes.report.sections.samples import sample_name
-from krepes.report.wording import cell, count, heads, missing, number, percent, signed, text
+from krepes.report.wording import cell, heads, missing
 
 KEY, TITLE = "counterfactual", "Counterfactual influence: what if a row had not been there?"
 WHY = (
@@ -24,17 +25,17 @@ WHY = (
 
 
 @explains_a_step(KEY, TITLE)
-def counterfactual(evidence: Evidence) -> Section:
+def counterfactual(study: Study) -> Section:
     """Return the section on the training rows whose removal would change the samples shown."""
     what = "which training rows would change a sample if removed"
-    if not evidence.counterfactual:
-        return missing(KEY, TITLE, what, "counterfactual=True")
-    if evidence.data is None:
-        return missing(KEY, TITLE, what, "stream=, the training data,")
-    found, k = evidence.influence, evidence.k
-    rank, overlap = _agreement(evidence, found)
+    if not study.counterfactual:
+        return missing(KEY, TITLE, what, study, flag="--counterfactual", argument="counterfactual=True")
+    if study.data is None:
+        return missing(KEY, TITLE, what, study, flag="the data of the run", argument="stream=, the training data")
+    found, k = study.influence, study.k
+    rank, overlap = _agreement(study, found)
     effects = _effects(found, k)
-    spread = np.asarray(found.values).std(0) * np.sqrt(k) / evidence.n
+    spread = np.asarray(found.values).std(0) * np.sqrt(k) / study.n
     ratio = float(np.median(effects / np.maximum(spread, np.finfo(float).tiny)))
     finding = (
         f"Removing the {k} rows that hold a sample to its first landmark would change their cosine "
@@ -42,7 +43,7 @@ def counterfactual(evidence: Evidence) -> Section:
         f"{k} landmarks that a sample is made of are among its {k} most influential rows (rank correlation of the two "
         f"answers: {'undefined' if np.isnan(rank) else signed(rank, 2)})."
     )
-    choices = tuple(Choice(sample_name(evidence, i), _choice(evidence, found, i)) for i in range(len(evidence.chosen)))
+    choices = tuple(Choice(sample_name(study, i), _choice(study, found, i)) for i in range(len(study.chosen)))
     return Section(
         KEY,
         TITLE,
@@ -54,15 +55,15 @@ def counterfactual(evidence: Evidence) -> Section:
     )
 
 
-def _agreement(evidence: Evidence, found: Influence) -> tuple[float, float]:
+def _agreement(study: Study, found: Influence) -> tuple[float, float]:
     """Return the rank correlation of scores and influences over landmarks, and the overlap of their first ``k``."""
-    landmarks = evidence.model.landmarks_.numpy()
-    scores, values = evidence.attribution.scores.numpy(), np.asarray(found.values)
+    landmarks = study.model.landmarks_.numpy()
+    scores, values = study.attribution.scores.numpy(), np.asarray(found.values)
     varies = [i for i in range(len(scores)) if np.ptp(scores[i]) > 0 and np.ptp(values[landmarks, i]) > 0]
     correlations = [spearmanr(scores[i], values[landmarks, i]).statistic for i in varies]
-    made = landmarks[evidence.attribution.top(evidence.k).indices.numpy()]
-    matter = [np.argsort(-np.abs(values[:, i]), kind="stable")[: evidence.k] for i in range(len(scores))]
-    shared = [len(set(a.tolist()) & set(b.tolist())) / evidence.k for a, b in zip(made, matter, strict=True)]
+    made = landmarks[study.attribution.top(study.k).indices.numpy()]
+    matter = [np.argsort(-np.abs(values[:, i]), kind="stable")[: study.k] for i in range(len(scores))]
+    shared = [len(set(a.tolist()) & set(b.tolist())) / study.k for a, b in zip(made, matter, strict=True)]
     return float(np.mean(correlations)) if correlations else np.nan, float(np.mean(shared))
 
 
@@ -72,38 +73,36 @@ def _effects(found: Influence, k: int) -> np.ndarray:
     return top.sum(0) / len(found.values)
 
 
-def _choice(evidence: Evidence, found: Influence, i: int) -> tuple[Block, ...]:
+def _choice(study: Study, found: Influence, i: int) -> tuple[Block, ...]:
     values = np.asarray(found.values)[:, i]
     order = np.argsort(-values, kind="stable")
-    together, apart = order[: evidence.k], order[::-1][: evidence.k]
-    landmark = evidence.attribution.top(1).ids[i, 0]
-    cosine = float(evidence.bonds[i].value(evidence.model.solution_.theta))
-    without = -values[together].sum() / evidence.n
-    spread = values.std() * np.sqrt(evidence.k) / evidence.n
+    together, apart = order[: study.k], order[::-1][: study.k]
+    landmark = study.attribution.top(1).ids[i, 0]
+    cosine = float(study.bonds[i].value(study.model.solution_.theta))
+    without = -values[together].sum() / study.n
+    spread = values.std() * np.sqrt(study.k) / study.n
     sentence = (
         f"The sample lies at a cosine of {signed(cosine)} to landmark {text(landmark)}. Without the "
-        f"{count(evidence.k, 'row')} that hold them together it would change by {signed(1000 * without)} thousandths; "
-        f"{evidence.k} random rows would change it by about ±{number(1000 * float(spread), 2)}."
+        f"{count(study.k, 'row')} that hold them together it would change by {signed(1000 * without)} thousandths; "
+        f"{study.k} random rows would change it by about ±{number(1000 * float(spread), 2)}."
     )
-    blocks: list[Block] = [Paragraph(sentence), *_pair(evidence, i)]
+    blocks: list[Block] = [Paragraph(sentence), *_pair(study, i)]
     for rows, verb in ((together, "hold them together"), (apart, "drive them apart")):
         caption = f"Training rows that {verb}: change of the cosine if removed, in thousandths"
-        shown = (
-            evidence.data.plain(torch.from_numpy(rows.copy())) if evidence.inputs == "image" and evidence.data else None
-        )
+        shown = study.data.plain(torch.from_numpy(rows.copy())) if study.inputs == "image" and study.data else None
         if isinstance(shown, Tensor):
-            blocks.append(_gallery(evidence, caption, shown, rows, values))
+            blocks.append(_gallery(study, caption, shown, rows, values))
         else:
-            blocks.append(_table(evidence, caption, rows, values))
+            blocks.append(_table(study, caption, rows, values))
     return tuple(blocks)
 
 
-def _pair(evidence: Evidence, i: int) -> list[Block]:
+def _pair(study: Study, i: int) -> list[Block]:
     """Return the sample and its first landmark side by side, if they are images."""
-    X, Y = evidence.samples, evidence.landmarks
-    if evidence.inputs != "image" or not isinstance(X, Tensor) or not isinstance(Y, Tensor):
+    X, Y = study.samples, study.landmarks
+    if study.inputs != "image" or not isinstance(X, Tensor) or not isinstance(Y, Tensor):
         return []
-    top, name = evidence.attribution.top(1), sample_name(evidence, i)
+    top, name = study.attribution.top(1), sample_name(study, i)
     landmark = text(top.ids[i, 0])
     cards = (
         Card("this sample", thumbnail(X[i], f"test sample {name}"), (name,), "ours"),
@@ -112,30 +111,30 @@ def _pair(evidence: Evidence, i: int) -> list[Block]:
     return [Gallery("The two whose cosine is asked about", cards)]
 
 
-def _about(evidence: Evidence, row: int, values: np.ndarray) -> tuple[str, str, str, bool]:
+def _about(study: Study, row: int, values: np.ndarray) -> tuple[str, str, str, bool]:
     """Return id, class, effect of removal in thousandths, and whether the row is a landmark."""
-    label = evidence.label_of[0][row] if evidence.label_of else ""
-    effect = signed(-1000 * float(values[row]) / evidence.n)
-    return text(evidence.train_id(row)), text(label), effect, row in set(evidence.model.landmarks_.tolist())
+    label = study.label_of[0][row] if study.label_of else ""
+    effect = signed(-1000 * float(values[row]) / study.n)
+    return text(study.train_id(row)), text(label), effect, row in set(study.model.landmarks_.tolist())
 
 
-def _gallery(evidence: Evidence, caption: str, images: Tensor, rows: np.ndarray, values: np.ndarray) -> Gallery:
+def _gallery(study: Study, caption: str, images: Tensor, rows: np.ndarray, values: np.ndarray) -> Gallery:
     cards = []
     for image, row in zip(images, rows.tolist(), strict=True):
-        name, label, effect, is_landmark = _about(evidence, row, values)
+        name, label, effect, is_landmark = _about(study, row, values)
         lines = [effect, *([f"class {label}"] if label else []), *(["landmark"] if is_landmark else [])]
         cards.append(Card(name, thumbnail(image, f"training row {name} class {label}, {effect}"), tuple(lines)))
     return Gallery(caption, tuple(cards))
 
 
-def _table(evidence: Evidence, caption: str, rows: np.ndarray, values: np.ndarray) -> Table:
-    table = None if evidence.tables is None else evidence.tables[0]
+def _table(study: Study, caption: str, rows: np.ndarray, values: np.ndarray) -> Table:
+    table = None if study.tables is None else study.tables[0]
     lines = []
     for row in rows.tolist():
-        name, label, effect, is_landmark = _about(evidence, row, values)
-        shown = (cell(label),) if evidence.label_of else ()
+        name, label, effect, is_landmark = _about(study, row, values)
+        shown = (cell(label),) if study.label_of else ()
         columns = () if table is None else tuple(cell(value) for value in table.iloc[row].tolist())
         change = Cell(effect, -float(values[row]))
         lines.append((cell(name), change, cell("yes" if is_landmark else "no"), *shown, *columns))
-    names = ["training row", "change", "landmark", *(["class"] if evidence.label_of else [])]
+    names = ["training row", "change", "landmark", *(["class"] if study.label_of else [])]
     return Table(caption, heads(*names, *(map(str, table) if table is not None else ())), tuple(lines))

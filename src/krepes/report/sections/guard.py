@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 
+from krepes.audit.study import Study
 from krepes.report.content import Section
-from krepes.report.evidence import Evidence
 
-Make = Callable[[Evidence], Section]
+Make = Callable[[Study], Section]
 NOTHING = (
     "There is nothing to attribute: no step lowered the objective, so no landmark moved any sample. Fit again with "
     "more damping, or check the data and its views."
@@ -20,8 +20,8 @@ def explains_a_step(key: str, title: str) -> Callable[[Make], Make]:
 
     def decorate(make: Make) -> Make:
         @wraps(make)
-        def section(evidence: Evidence) -> Section:
-            return make(evidence) if evidence.moved else Section(key, title, NOTHING)
+        def section(study: Study) -> Section:
+            return make(study) if study.moved else Section(key, title, NOTHING)
 
         return section
 

@@ -7,31 +7,31 @@ from typing import Any
 
 from torch import nn
 
-from krepes.report.content import Facts, Section
-from krepes.report.evidence import Evidence
-from krepes.report.wording import count, text
+from krepes.audit.study import Study
+from krepes.audit.wording import count, text
+from krepes.report.content import Facts, Section, Warnings
 from krepes.runs.store import versions
 
 
-def provenance(evidence: Evidence) -> Section:
+def provenance(study: Study) -> Section:
     """Return the section on what was audited."""
-    model, encoder = evidence.model, evidence.encoder
+    model, encoder = study.model, study.encoder
     kernel = model.base_kernel_.describe()
     what = f"the {kernel.get('name')} kernel" if encoder is None else f"an encoder ({_network(encoder)})"
     finding = (
-        f"A kernel model of {count(evidence.m, 'landmark')} explains {what} from "
-        f"{count(evidence.n, 'training row')} and no labels; {count(evidence.t, 'test sample')} "
-        f"{'is' if evidence.t == 1 else 'are'} explained here."
+        f"A kernel model of {count(study.m, 'landmark')} explains {what} from "
+        f"{count(study.n, 'training row')} and no labels; {count(study.t, 'test sample')} "
+        f"{'is' if study.t == 1 else 'are'} explained here."
     )
     items = [
-        ("Training data", _data(evidence)),
-        ("Test samples", f"{evidence.t:,}"),
-        ("Encoder", _encoder(evidence, kernel.get("weights_sha256", ""))),
+        ("Training data", _data(study)),
+        ("Test samples", f"{study.t:,}"),
+        ("Encoder", _encoder(study, kernel.get("weights_sha256", ""))),
         ("Kernel", _settings(kernel, skip={"weights_sha256", "encoder", "parameter_count"})),
         ("Why this kernel", model.kernel_choice_),
-        ("Transforms", _transforms(evidence)),
+        ("Transforms", _transforms(study)),
         ("Objective", _settings(model.objective_.describe())),
-        ("Landmarks", f"{evidence.m:,} by {_selector(evidence)}, {count(model.p_, 'view')} each"),
+        ("Landmarks", f"{study.m:,} by {_selector(study)}, {count(model.p_, 'view')} each"),
         ("Embedding", f"{model.h} dimensions, start: {model.init}"),
         ("Seed", f"{model.seed}"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in versions().items())),
@@ -42,7 +42,7 @@ def provenance(evidence: Evidence) -> Section:
         finding,
         "Everything below is about this encoder, this data and these settings; another seed or another set of "
         "landmarks gives other numbers.",
-        (Facts(tuple(items)),),
+        (*([Warnings(study.notes)] if study.notes else []), Facts(tuple(items))),
     )
 
 
@@ -50,19 +50,19 @@ def _network(encoder: nn.Module) -> str:
     return f"{type(encoder).__name__}, {sum(p.numel() for p in encoder.parameters()):,} parameters"
 
 
-def _encoder(evidence: Evidence, sha: str) -> str:
-    if evidence.encoder is None:
+def _encoder(study: Study, sha: str) -> str:
+    if study.encoder is None:
         return "none: the kernel was given"
-    return f"{_network(evidence.encoder)}, weights {sha[:16]}"
+    return f"{_network(study.encoder)}, weights {sha[:16]}"
 
 
-def _data(evidence: Evidence) -> str:
-    if evidence.data is None:
-        return f"{count(evidence.n, 'row')}; not at hand when this report was built"
-    about = evidence.data.describe()
+def _data(study: Study) -> str:
+    if study.data is None:
+        return f"{count(study.n, 'row')}; not at hand when this report was built"
+    about = study.data.describe()
     return (
-        f"{count(evidence.n, 'row')} of {_shape(about['sample'])}, {count(about['p'], 'view')} each by "
-        f"{_settings(about['augment'])}, seed {about['seed']}, fingerprint {evidence.data.fingerprint()[:16]}"
+        f"{count(study.n, 'row')} of {_shape(about['sample'])}, {count(about['p'], 'view')} each by "
+        f"{_settings(about['augment'])}, seed {about['seed']}, fingerprint {study.data.fingerprint()[:16]}"
     )
 
 
@@ -73,14 +73,14 @@ def _shape(sample: Any) -> str:
     return str(sample)
 
 
-def _transforms(evidence: Evidence) -> str:
-    centre, cosine = evidence.model.centre, evidence.model.cosine
+def _transforms(study: Study) -> str:
+    centre, cosine = study.model.centre, study.model.cosine
     parts = ["centred at the mean of a reference sample"] * centre + ["normalised to k(x, x) = 1"] * cosine
     return " and ".join(parts) or "none: with the raw kernel no influence is negative"
 
 
-def _selector(evidence: Evidence) -> str:
-    selector = evidence.model.landmarks
+def _selector(study: Study) -> str:
+    selector = study.model.landmarks
     return selector if isinstance(selector, str) else repr(selector)
 
 

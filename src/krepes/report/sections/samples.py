@@ -9,39 +9,40 @@ from torch import Tensor
 
 from krepes.attribution import Top
 from krepes.audit.features import agreement
+from krepes.audit.study import Study
+from krepes.audit.wording import count, number, percent, signed, text
 from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Section, Table, Tone
-from krepes.report.evidence import Evidence
 from krepes.report.pictures import thumbnail
 from krepes.report.sections.guard import explains_a_step
-from krepes.report.wording import cell, count, heads, method_cell, number, percent, signed, text
+from krepes.report.wording import cell, heads, method_cell
 
 KEY, TITLE = "samples", "Samples and what they are made of"
 
 
 @explains_a_step(KEY, TITLE)
-def samples(evidence: Evidence) -> Section:
+def samples(study: Study) -> Section:
     """Return the section with a chooser over samples."""
-    found = evidence.attribution
-    attractive, repulsive = found.top(evidence.k), found.top(evidence.k, by="repulsive")
-    strongest = found.top(evidence.k, by="magnitude").indices
+    found = study.attribution
+    attractive, repulsive = found.top(study.k), found.top(study.k, by="repulsive")
+    strongest = found.top(study.k, by="magnitude").indices
     length = torch.linalg.vector_norm(found.shift, dim=1)
     share = found.directional.gather(1, strongest).sum(1) / length.clamp_min(1e-300)
     repelled = float((found.scores < 0).double().mean())
     finding = (
-        f"In the {count(len(found), 'sample')} shown, the {evidence.k} strongest landmarks make "
+        f"In the {count(len(found), 'sample')} shown, the {study.k} strongest landmarks make "
         f"{percent(float(share.median()))} of a typical shift, and {percent(repelled)} of all landmarks repel."
     )
     headline = None
-    same = _same_class(evidence)
+    same = _same_class(study)
     if same:
         finding += (
             f" The landmark that attracts most has the sample's class in {percent(same['influence'])} of "
-            f"{count(evidence.t, 'test sample')} (at random: {percent(same['random'])})."
+            f"{count(study.t, 'test sample')} (at random: {percent(same['random'])})."
         )
         headline = Headline(
             percent(same["influence"]), f"first landmark of the same class; random {percent(same['random'])}"
         )
-    choices = [_choice(evidence, i, attractive, repulsive, float(length[i])) for i in range(len(found))]
+    choices = [_choice(study, i, attractive, repulsive, float(length[i])) for i in range(len(found))]
     return Section(
         KEY,
         TITLE,
@@ -53,34 +54,34 @@ def samples(evidence: Evidence) -> Section:
     )
 
 
-def _same_class(evidence: Evidence) -> dict[str, float]:
+def _same_class(study: Study) -> dict[str, float]:
     """Return how often the first landmark of each method has the sample's class."""
-    if evidence.label_of is None:
+    if study.label_of is None:
         return {}
-    train, test = evidence.label_of
-    of_landmark = evidence.of_landmarks(train)
+    train, test = study.label_of
+    of_landmark = study.of_landmarks(train)
     return {
-        method: sum(of_landmark[l] == test[i] for i, l in enumerate(top[:, 0].tolist())) / evidence.t
-        for method, top in evidence.rankings.items()
+        method: sum(of_landmark[l] == test[i] for i, l in enumerate(top[:, 0].tolist())) / study.t
+        for method, top in study.rankings.items()
     }
 
 
-def _choice(evidence: Evidence, i: int, attractive: Top, repulsive: Top, length: float) -> Choice:
-    name = sample_name(evidence, i)
+def _choice(study: Study, i: int, attractive: Top, repulsive: Top, length: float) -> Choice:
+    name = sample_name(study, i)
     blocks: list[Block] = []
-    if evidence.inputs == "image" and isinstance(evidence.landmarks, Tensor):
-        blocks += _pictures(evidence, i, name, attractive, repulsive)
-    elif evidence.tables is not None and evidence.space is not None:
-        blocks.append(_differences(evidence, i, attractive, "attracts"))
-        blocks.append(_differences(evidence, i, repulsive, "repels"))
-    blocks.append(_numbers(evidence, i, attractive, repulsive, length))
-    return Choice(name, (*blocks, *_other_methods(evidence, i)))
+    if study.inputs == "image" and isinstance(study.landmarks, Tensor):
+        blocks += _pictures(study, i, name, attractive, repulsive)
+    elif study.tables is not None and study.space is not None:
+        blocks.append(_differences(study, i, attractive, "attracts"))
+        blocks.append(_differences(study, i, repulsive, "repels"))
+    blocks.append(_numbers(study, i, attractive, repulsive, length))
+    return Choice(name, (*blocks, *_other_methods(study, i)))
 
 
-def sample_name(evidence: Evidence, i: int) -> str:
+def sample_name(study: Study, i: int) -> str:
     """Return what the sample ``i`` of those shown is called: its id, and its class if that is known."""
-    label = f", class {text(evidence.label_of[1][int(evidence.chosen[i])])}" if evidence.label_of else ""
-    return f"{text(evidence.sample_ids[i])}{label}"
+    label = f", class {text(study.label_of[1][int(study.chosen[i])])}" if study.label_of else ""
+    return f"{text(study.sample_ids[i])}{label}"
 
 
 def _signs(i: int, attractive: Top, repulsive: Top) -> list[tuple[int, Any, float, Tone]]:
@@ -93,30 +94,28 @@ def _signs(i: int, attractive: Top, repulsive: Top) -> list[tuple[int, Any, floa
     return found
 
 
-def _pictures(evidence: Evidence, i: int, name: str, attractive: Top, repulsive: Top) -> list[Block]:
-    assert isinstance(evidence.landmarks, Tensor) and isinstance(evidence.samples, Tensor)
-    classes = evidence.of_landmarks(evidence.label_of[0]) if evidence.label_of else None
+def _pictures(study: Study, i: int, name: str, attractive: Top, repulsive: Top) -> list[Block]:
+    assert isinstance(study.landmarks, Tensor) and isinstance(study.samples, Tensor)
+    classes = study.of_landmarks(study.label_of[0]) if study.label_of else None
     cards: dict[str, list[Card]] = {"attracts": [], "repels": []}
-    cards["attracts"].append(
-        Card("this sample", thumbnail(evidence.samples[i], f"test sample {name}"), (name,), "ours")
-    )
+    cards["attracts"].append(Card("this sample", thumbnail(study.samples[i], f"test sample {name}"), (name,), "ours"))
     for l, landmark, score, tone in _signs(i, attractive, repulsive):
         of_class = f"class {text(classes[l])}" if classes else ""
         alt = f"landmark {text(landmark)} {of_class} {tone} with score {signed(score)}"
         lines = (f"{tone} {signed(score)}", *([of_class] if of_class else []))
-        cards[tone].append(Card(text(landmark), thumbnail(evidence.landmarks[l], alt), lines, tone))
+        cards[tone].append(Card(text(landmark), thumbnail(study.landmarks[l], alt), lines, tone))
     captions = {"attracts": "The sample and the landmarks that attract it", "repels": "The landmarks that repel it"}
     return [Gallery(captions[tone], tuple(found)) for tone, found in cards.items() if found]
 
 
-def _differences(evidence: Evidence, i: int, top: Top, tone: Tone) -> Table:
+def _differences(study: Study, i: int, top: Top, tone: Tone) -> Table:
     """Return the test row beside landmark rows, cells shaded by how far they differ."""
-    assert evidence.tables is not None and evidence.space is not None
-    space, sign = evidence.space, 1 if tone == "attracts" else -1
+    assert study.tables is not None and study.space is not None
+    space, sign = study.space, 1 if tone == "attracts" else -1
     kept = [j for j in range(top.indices.shape[1]) if sign * float(top.scores[i, j]) > 0]
-    row = evidence.tables[1].iloc[[int(evidence.chosen[i])]]
-    places = evidence.model.landmarks_[top.indices[i, kept]].numpy()
-    landmark_rows = evidence.tables[0].iloc[places]
+    row = study.tables[1].iloc[[int(study.chosen[i])]]
+    places = study.model.landmarks_[top.indices[i, kept]].numpy()
+    landmark_rows = study.tables[0].iloc[places]
     apart = dict(zip(space.defined, (1 - agreement(space.encode(row), space.encode(landmark_rows))).T, strict=True))
     columns = [Cell("column"), Cell("this row")]
     columns += [Cell(f"{text(top.ids[i][j])} ({signed(float(top.scores[i, j]))})", None, tone) for j in kept]
@@ -129,8 +128,8 @@ def _differences(evidence: Evidence, i: int, top: Top, tone: Tone) -> Table:
     return Table(caption, tuple(columns), tuple(rows))
 
 
-def _numbers(evidence: Evidence, i: int, attractive: Top, repulsive: Top, length: float) -> Table:
-    found = evidence.attribution
+def _numbers(study: Study, i: int, attractive: Top, repulsive: Top, length: float) -> Table:
+    found = study.attribution
     rows = []
     for l, landmark, score, tone in _signs(i, attractive, repulsive):
         along, kernel = float(found.directional[i, l]), float(found.K_tm[i, :, l].mean())
@@ -142,15 +141,15 @@ def _numbers(evidence: Evidence, i: int, attractive: Top, repulsive: Top, length
     )
 
 
-def _other_methods(evidence: Evidence, i: int) -> list[Block]:
+def _other_methods(study: Study, i: int) -> list[Block]:
     """Return what each baseline would name, with classes where they are known."""
-    if not evidence.rankings:
+    if not study.rankings:
         return []
-    ids = evidence.model.landmark_ids_
-    classes = evidence.of_landmarks(evidence.label_of[0]) if evidence.label_of else None
+    ids = study.model.landmark_ids_
+    classes = study.of_landmarks(study.label_of[0]) if study.label_of else None
     rows = []
-    for method, top in evidence.rankings.items():
-        named = top[int(evidence.chosen[i]), : evidence.k].tolist()
+    for method, top in study.rankings.items():
+        named = top[int(study.chosen[i]), : study.k].tolist()
         rows.append((
             method_cell(method),
             *(cell(f"{text(ids[l], 24)}" + (f" ({text(classes[l], 12)})" if classes else "")) for l in named),

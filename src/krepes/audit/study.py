@@ -1,4 +1,4 @@
-"""What a report is built from: the model, the samples to explain, and whatever else is known about either."""
+"""What audits and report see: the model, the samples to explain, and whatever else is known about either."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes._checks import require_range
 from krepes.attribution import Attribution, attribute
-from krepes.audit import FeatureSpace, rankings
+from krepes.audit.features import FeatureSpace
 from krepes.audit.labels import Labels, require_count, shared_codes
-from krepes.audit.rankings import encode
+from krepes.audit.rankings import encode, rankings
 from krepes.batches import Batch
 from krepes.concepts import ConceptVector
 from krepes.errors import InvalidInputError
@@ -34,8 +34,8 @@ ORDER = ("influence", "directional", "latent cosine", "kernel", "input distance"
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """The material of one part of a report; results that several sections need are computed once.
+class Study:
+    """The material of one audit; results that several questions need are computed once.
 
     Attributes:
         model: A fitted model.
@@ -47,12 +47,17 @@ class Evidence:
         features: Kinds and ranges of those columns; by default read from the training rows.
         groups: For each way of grouping, the groups of training rows and of test samples.
         labels: Classes of training rows and of test samples.
+        hidden: Columns of the table that the encoder does not see.
+        predictions: Classes that a classifier of the user's gave the test samples.
         concepts: Directions that were fitted before.
         inputs: What a sample is, hence how it is shown.
         shown: Samples to show one by one.
         k: Landmarks to show of each sign.
         counterfactual: Whether to pass over the training data again, for the influence of every row.
         seed: Of everything random.
+        by_flags: Whether the reader types flags, or else arguments of Python.
+        notes: What must be said of the data in every output.
+        title: What the data are called.
     """
 
     model: Krepes
@@ -64,12 +69,17 @@ class Evidence:
     features: FeatureSpace | None = None
     groups: Mapping[str, Pair] = field(default_factory=dict)
     labels: Pair | None = None
+    hidden: Sequence[str] = ()
+    predictions: Labels | None = None
     concepts: Sequence[ConceptVector] = ()
     inputs: Literal["table", "image", "other"] = "other"
     shown: int = 12
     k: int = 5
     counterfactual: bool = True
     seed: int = 0
+    by_flags: bool = False
+    notes: tuple[str, ...] = ()
+    title: str = "KREPES report"
 
     def __post_init__(self) -> None:
         """Refuse material that does not belong together, before anything expensive is computed."""
@@ -195,6 +205,15 @@ class Evidence:
             require_count(part, size, what)
         train, test = ([str(names[int(c)]) for c in part] for part in codes)
         return train, test
+
+    @cached_property
+    def predictions_of(self) -> list[str] | None:
+        """Classes that a classifier gave the test samples as text, if there are any."""
+        if self.predictions is None:
+            return None
+        names, (codes,) = shared_codes(predictions=self.predictions)
+        require_count(codes, self.t, "predictions")
+        return [str(names[int(c)]) for c in codes]
 
     @cached_property
     def bonds(self) -> list[Outcome]:

@@ -1,0 +1,199 @@
+"""What an audit is: what it needs, a tidy table, and a sentence, a verdict and views that are functions of that table.
+
+Command line, report, JSON export and reference page loop over `krepes.registry.AUDITS` and know nothing else of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+
+from krepes.audit.study import Study
+from krepes.audit.wording import number, percent, signed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Unit = Literal["share", "gap", "number"]
+Verdict = Literal["good", "bad", "neutral"]
+Need = Literal["labels", "groups", "table", "hidden groups", "predictions", "concepts", "encoder", "training data"]
+NEEDS: dict[str, tuple[Callable[[Study], bool], str, str]] = {
+    "labels": (lambda study: study.label_of is not None, "--label COLUMN", "labels=(training, test)"),
+    "groups": (lambda study: bool(study.groups), "--group COLUMN", "groups={name: (training, test)}"),
+    "table": (lambda study: study.tables is not None, "a table as data", "tables=(training rows, test rows)"),
+    "hidden groups": (
+        lambda study: any(name in study.hidden for name in study.groups),
+        "--sensitive COLUMN to krepes fit",
+        "groups={name: ...} and hidden=[name], a column that the encoder does not see",
+    ),
+    "predictions": (lambda study: study.predictions is not None, "--predictions COLUMN", "predictions=[...]"),
+    "concepts": (
+        lambda study: bool(study.concepts),
+        "--concept COLUMN=VALUE",
+        "concepts=[ConceptVector.fit(...), ...]",
+    ),
+    "encoder": (lambda study: study.encoder is not None, "an encoder instead of --kernel", "an encoder as kernel"),
+    "training data": (lambda study: study.landmarks is not None, "the data of the run", "stream=, the training data"),
+}
+"""For each need: whether a study has it, and what to pass for it on the command line and in Python."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its interval, or without one, and how to write it."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    unit: Unit = "number"
+
+    def __str__(self) -> str:
+        if pd.isna(self.value):
+            return "–"
+        writers: dict[str, Callable[[float], str]] = {"share": percent, "gap": signed, "number": number}
+        write = writers[self.unit]
+        ends = "" if self.low is None or self.high is None else f" [{write(self.low)}, {write(self.high)}]"
+        return f"{write(self.value)}{ends}"
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of an audit's table as a person reads it.
+
+    Attributes:
+        caption: What it shows, one line.
+        columns: Heads.
+        rows: Cells: texts, whole numbers and estimates.
+        folded: Whether a reader has to ask for it.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """What an audit measured.
+
+    Attributes:
+        table: Tidy: one row per thing measured, with its baselines.
+        figures: Functions that draw it, by caption.
+    """
+
+    table: pd.DataFrame
+    figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """An audit of a study: everything but the figures follows from the table.
+
+    Attributes:
+        name: Of the audit.
+        title: Its heading.
+        table: Tidy.
+        sentence: What was found, in plain words with its numbers.
+        verdict: Whether that is good or bad news, or neither.
+        headline: One figure and what it counts, or ``None``.
+        caveat: What the sentence does not say.
+        warnings: What a reader must know before believing anything else.
+        views: The table as a person reads it.
+        figures: Functions that draw it, by caption.
+    """
+
+    name: str
+    title: str
+    table: pd.DataFrame
+    sentence: str
+    verdict: Verdict
+    headline: tuple[str, str] | None
+    caveat: str
+    warnings: tuple[str, ...]
+    views: tuple[View, ...]
+    figures: Mapping[str, Callable[[], Figure]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, the table as records."""
+        names = ("name", "title", "sentence", "verdict", "caveat", "warnings", "table")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One question that can be asked of a study.
+
+    Attributes:
+        name: Short, as in `krepes.registry.AUDITS`.
+        title: The heading: a word, a colon, the question.
+        asks: What it finds out, to complete "to see ...".
+        needs: What a study must have.
+        compute: Measures.
+        sentence: Of the table.
+        verdict: Of the table.
+        views: Of the table.
+        caveat: What the sentence does not say.
+        headline: Of the table: one figure and what it counts.
+        warnings: Of the table: what a reader must know first.
+        explains_step: Whether it reads what the objective added: without a step there is nothing to read.
+    """
+
+    name: str
+    title: str
+    asks: str
+    needs: tuple[Need, ...]
+    compute: Callable[[Study], Exhibit]
+    sentence: Callable[[pd.DataFrame], str]
+    verdict: Callable[[pd.DataFrame], Verdict]
+    views: Callable[[pd.DataFrame], tuple[View, ...]]
+    caveat: str
+    headline: Callable[[pd.DataFrame], tuple[str, str] | None] = lambda table: None
+    warnings: Callable[[pd.DataFrame], tuple[str, ...]] = lambda table: ()
+    explains_step: bool = True
+
+    def missing(self, study: Study) -> str | None:
+        """Return why a study cannot be asked, and what to pass; ``None`` if it can."""
+        if self.explains_step and not study.moved:
+            return (
+                "There is nothing to attribute: no step lowered the objective, so no landmark moved any sample. Fit "
+                "again with more damping, or check the data and its views."
+            )
+        for need in self.needs:
+            has, flag, argument = NEEDS[need]
+            if not has(study):
+                return f"Not part of this audit: to see {self.asks}, pass {flag if study.by_flags else argument}."
+        return None
+
+    def __call__(self, study: Study) -> AuditResult:
+        """Return the result for a study that has what is needed."""
+        found = self.compute(study)
+        return AuditResult(
+            self.name,
+            self.title,
+            found.table,
+            self.sentence(found.table),
+            self.verdict(found.table),
+            self.headline(found.table),
+            self.caveat,
+            self.warnings(found.table),
+            self.views(found.table),
+            found.figures,
+        )
+
+
+def run_audits(study: Study, audits: Mapping[str, Audit]) -> tuple[dict[str, AuditResult], dict[str, str]]:
+    """Ask every audit of a study.
+
+    Args:
+        study: What is audited.
+        audits: By name.
+
+    Returns:
+        The results of those it can be asked, and for the others what is missing.
+    """
+    missing = {name: reason for name, audit in audits.items() if (reason := audit.missing(study)) is not None}
+    return {name: audit(study) for name, audit in audits.items() if name not in missing}, missing

@@ -1,0 +1,106 @@
+"""Faithfulness: does a linear probe on the surrogate decide as one on the encoder does?"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import torch
+
+from krepes.audit.base import Audit, Estimate, Exhibit, Unit, Verdict, View
+from krepes.audit.faithfulness import faithfulness
+from krepes.audit.study import Study
+from krepes.audit.wording import percent
+from krepes.views.source import evenly_spaced
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PROBE_ROWS = 5000
+"""Training samples of a probe: more make it hardly better."""
+NAMES = {
+    "surrogate accuracy": "accuracy of a probe on the surrogate",
+    "encoder accuracy": "accuracy of a probe on the encoder (baseline)",
+    "accuracy gap": "difference, surrogate minus encoder",
+    "same decision": "both decide alike",
+    "tau over classes": "Kendall's τ of class probabilities, mean over samples",
+}
+UNITS: dict[str, Unit] = {"accuracy gap": "gap", "tau over classes": "gap"}
+
+
+def measure(study: Study) -> Exhibit:
+    """Return accuracies, agreement and rank correlations of two probes."""
+    assert study.label_of is not None and study.data is not None
+    train, test = study.label_of
+    rows = evenly_spaced(study.n, PROBE_ROWS)
+    labels = [train[i] for i in rows.tolist()]
+    table = faithfulness(study.model, study.data.plain(rows), labels, study.test(torch.arange(study.t)), test)
+    return Exhibit(table, {"Linear probes on surrogate and encoder": partial(_draw, table)})
+
+
+def _of(table: pd.DataFrame, name: str) -> pd.Series[float]:
+    return table[table["measure"] == name].iloc[0]
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """Return how often the probes agree, and how far the surrogate falls behind."""
+    same, gap = _of(table, "same decision"), _of(table, "accuracy gap")
+    sure = gap["high"] < 0 or gap["low"] > 0
+    side = "more" if gap["estimate"] > 0 else "less"
+    accurate = (
+        f"is {percent(abs(gap['estimate']))} {side} accurate than"
+        if sure
+        else "is not surely more or less accurate than"
+    )
+    return (
+        f"Linear probes on the surrogate and on the encoder decide alike for {percent(same['estimate'])} of the test "
+        f"samples ({percent(same['low'])} to {percent(same['high'])}); the surrogate's {accurate} the encoder's "
+        f"({percent(_of(table, 'surrogate accuracy')['estimate'])} and "
+        f"{percent(_of(table, 'encoder accuracy')['estimate'])})."
+    )
+
+
+def headline(table: pd.DataFrame) -> tuple[str, str]:
+    """Return how often the probes agree."""
+    return percent(_of(table, "same decision")["estimate"]), "of test samples: probes on surrogate and encoder agree"
+
+
+def verdict(table: pd.DataFrame) -> Verdict:
+    """Return bad if the surrogate is surely less accurate, else good."""
+    return "bad" if _of(table, "accuracy gap")["high"] < 0 else "good"
+
+
+def views(table: pd.DataFrame) -> tuple[View, ...]:
+    """Return the measures of all classes together."""
+    rows = tuple(
+        (
+            NAMES[row["measure"]],
+            Estimate(row["estimate"], row["low"], row["high"], UNITS.get(row["measure"], "share")),
+            int(row["n"]),
+        )
+        for _, row in table[table["measure"].isin(list(NAMES))].iterrows()
+    )
+    return (View("Surrogate against encoder, 95 % intervals", ("measure", "estimate", "samples"), rows),)
+
+
+def _draw(table: pd.DataFrame) -> Figure:
+    from krepes.figures import faithfulness_bars
+
+    return faithfulness_bars(table)
+
+
+FAITHFULNESS = Audit(
+    name="faithfulness",
+    title="Faithfulness: does the surrogate decide like the encoder",
+    asks="whether the surrogate decides like the encoder",
+    needs=("labels", "encoder", "training data"),
+    compute=measure,
+    sentence=sentence,
+    verdict=verdict,
+    views=views,
+    headline=headline,
+    caveat="Agreement of linear probes shows that the surrogate keeps what those labels need; it does not show that "
+    "every single explanation is right.",
+    explains_step=False,
+)

@@ -1,0 +1,142 @@
+"""Features: on which original columns does a sample agree with the landmarks that attract it, beyond chance?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from krepes.attribution import attributions, compared_scores
+from krepes.audit.alignment import Alignment, AlignmentSum
+from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.study import Study
+from krepes.audit.wording import METHODS, listing, signed, text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+K, NAMED = 10, 4
+LEADING = 1 / 3
+"""Columns with at least this part of the largest gap lead, and the first four of them are named."""
+
+
+def measure(study: Study) -> Exhibit:
+    """Return the Alignment Gap of every column under every ranking, in one streamed pass."""
+    space, tables = study.space, study.tables
+    assert space is not None and tables is not None
+    x, z = space.encode(tables[1]), space.encode(tables[0].iloc[study.model.landmarks_.numpy()])
+    generator = torch.Generator().manual_seed(study.seed)
+    sums: dict[str, AlignmentSum] = {}
+    for rows, found in attributions(study.model, study.X_test):
+        Z_test, Z_landmarks = (None, None) if study.embeddings is None else study.embeddings
+        scores: dict[str, Tensor] = compared_scores(
+            found, generator=generator, Z_test=None if Z_test is None else Z_test[rows], Z_landmarks=Z_landmarks
+        )
+        for method, values in scores.items():
+            if method not in sums:
+                sums[method] = AlignmentSum(x, z, space.defined, k=min(K, study.m), seed=study.seed)
+            sums[method].add(values, x[rows])
+    frames = [total.frame(space).assign(method=method) for method, total in sums.items()]
+    table = pd.concat(frames, ignore_index=True)
+    unseen = table["column"].isin(list(study.hidden)) & (table["note"] == "")
+    table.loc[unseen, "note"] = "hidden from the encoder"
+    first = ["method", "variant", "column"]
+    return Exhibit(table[[*first, *(c for c in table if c not in first)]], {"Feature Alignment Gap": _drawer(table)})
+
+
+def ranked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the normalised gaps of influence, largest first, undefined columns last."""
+    ours = table[(table["method"] == "influence") & (table["variant"] == "normalised")]
+    return ours.sort_values("estimate", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def leaders(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns that surely lead: interval above zero, at least a third of the largest gap."""
+    order = ranked(table)
+    sure = order[order["low"] > 0]
+    return sure[sure["estimate"] >= LEADING * sure["estimate"].iloc[0]] if len(sure) else sure
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """Return which columns samples and their landmarks share most, and how far the next one follows."""
+    order, leading = ranked(table), leaders(table)
+    defined = order[order["estimate"].notna()]
+    if not len(leading):
+        return f"On none of {len(defined)} columns do samples and their landmarks agree more than chance would have it."
+    named = leading.head(NAMED)
+    words = [f"{text(row['column'])} ({signed(row['estimate'])})" for row in named.to_dict("records")]
+    found = f"Samples resemble the landmarks that attract them above all in {listing(words)}"
+    others = defined[~defined["column"].isin(named["column"])]
+    if not len(others):
+        return f"{found}; no other column is left to compare. Zero is what chance gives."
+    following = others.iloc[0]
+    return (
+        f"{found}; of the other {len(others)} columns the next is {text(following['column'])} with "
+        f"{signed(following['estimate'])}. Zero is what chance gives."
+    )
+
+
+def headline(table: pd.DataFrame) -> tuple[str, str] | None:
+    """Return the column of the largest sure gap."""
+    leading = leaders(table)
+    return (
+        (text(leading["column"].iloc[0], 18), "is what samples and their landmarks share most")
+        if len(leading)
+        else None
+    )
+
+
+def verdict(table: pd.DataFrame) -> Verdict:
+    """Return neither good nor bad: which columns ought to count is for the reader to say."""
+    return "neutral"
+
+
+def views(table: pd.DataFrame) -> tuple[View, ...]:
+    """Return normalised gaps of every method and the paper's raw gap of ours, columns in the order of ours."""
+    order = ranked(table)
+    methods = list(dict.fromkeys(table["method"]))
+    cells: Any = table.set_index(["method", "variant", "column"])
+    notes = bool(order["note"].astype(bool).any())
+    rows = []
+    for column, note in zip(order["column"], order["note"], strict=True):
+        ours = cells.loc[("influence", "normalised", column)]
+        others = [cells.loc[(method, "normalised", column)]["estimate"] for method in methods if method != "influence"]
+        raw = cells.loc[("influence", "raw", column)]["estimate"]
+        gaps = [Estimate(float(value), unit="gap") for value in (*others, raw)]
+        rows.append((text(column), _estimate(ours), *gaps, *((text(note),) if notes else ())))
+    heads = ("column", METHODS["influence"], *(METHODS[name] for name in methods if name != "influence"))
+    caption = "Gap of each column by what ranks the landmarks, 95 % interval of ours; raw is positive by construction"
+    return (View(caption, (*heads, "raw influence score", *(["note"] if notes else [])), tuple(rows)),)
+
+
+def _estimate(row: pd.Series[float]) -> Estimate:
+    return Estimate(float(row["estimate"]), float(row["low"]), float(row["high"]), "gap")
+
+
+def _drawer(table: pd.DataFrame) -> Callable[[], Figure]:
+    return partial(_draw, Alignment(table[table["method"] == "influence"].drop(columns="method")))
+
+
+def _draw(alignment: Alignment) -> Figure:
+    from krepes.figures import alignment_bars
+
+    return alignment_bars(alignment)
+
+
+FEATURES = Audit(
+    name="features",
+    title="Features: what the encoder looks at",
+    asks="which columns the encoder looks at",
+    needs=("table",),
+    compute=measure,
+    sentence=sentence,
+    verdict=verdict,
+    views=views,
+    headline=headline,
+    caveat="A gap says that samples and their landmarks agree on a column, not that the column causes it: a column may "
+    "stand in for another, such as a district for a group. Intervals hold model and landmarks fixed.",
+)

@@ -1,0 +1,150 @@
+"""Groups: is a sample anchored to landmarks of its own group, and which groups does the encoder conflate?"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.groups import CrossGroup, cross_group
+from krepes.audit.study import Study
+from krepes.audit.wording import METHODS, percent, quoted, text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def measure(study: Study) -> Exhibit:
+    """Return the attribution between groups, for every way of grouping and every ranking."""
+    frames, figures = [], {}
+    for name, (train, test) in study.groups.items():
+        matrices = cross_group(study.rankings, study.of_landmarks(train), test)
+        frames += [matrix.to_frame().assign(grouping=name, method=method) for method, matrix in matrices.items()]
+        figures[f"Grouped by {text(name)}"] = partial(_draw, matrices["influence"])
+    table = pd.concat(frames, ignore_index=True)
+    first = ["grouping", "method", "group", "landmark_group"]
+    return Exhibit(table[[*first, *(column for column in table if column not in first)]], figures)
+
+
+def in_group(matrix: pd.DataFrame) -> tuple[float, float, int]:
+    """Return the share of samples anchored in their own group, what random landmarks give, and the samples."""
+    own = matrix[matrix["group"] == matrix["landmark_group"]]
+    sizes = matrix.groupby("group", sort=False)["count"].sum()
+    total = int(sizes.sum())
+    expected = float((own["expected"].to_numpy() * sizes.loc[own["group"]].to_numpy()).sum()) / total
+    return float(own["count"].sum()) / total, expected, total
+
+
+def strongest_lean(matrix: pd.DataFrame) -> pd.Series | None:
+    """Return the pair of different groups of the largest lift that is surely above one, if there is any."""
+    other = matrix[(matrix["group"] != matrix["landmark_group"]) & (matrix["low"] > matrix["expected"])]
+    other = other[np.isfinite(other["lift"].astype(float))]
+    return None if other.empty else other.iloc[int(other["lift"].argmax())]
+
+
+def ours(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the rows of influence for each way of grouping."""
+    kept = table[table["method"] == "influence"]
+    return {str(name): part.reset_index(drop=True) for name, part in kept.groupby("grouping", sort=False)}
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """Return, for every way of grouping, the share anchored in the own group and who leans on whom."""
+    return " ".join(_sentence(name, matrix) for name, matrix in ours(table).items())
+
+
+def _sentence(name: str, matrix: pd.DataFrame) -> str:
+    share, expected, _ = in_group(matrix)
+    start = (
+        f"By {text(name)}, {percent(share)} of the samples are anchored to a landmark of the same {text(name)} "
+        f"(random: {percent(expected)})"
+    )
+    pair = strongest_lean(matrix)
+    if pair is None:
+        return f"{start}; none leans on another more than chance would have it."
+    samples = int(matrix[matrix["group"] == pair["group"]]["count"].sum())
+    return (
+        f"{start}; {quoted(pair['group'])} leans on {quoted(pair['landmark_group'])} {pair['lift']:.1f} times as often "
+        f"as chance would have it ({int(pair['count'])} of {samples})."
+    )
+
+
+def headline(table: pd.DataFrame) -> tuple[str, str]:
+    """Return who leans on whom in the grouping that the encoder separates best, or else how well it does."""
+    found = ours(table)
+    name = max(found, key=lambda name: in_group(found[name])[0] - in_group(found[name])[1])
+    share, expected, _ = in_group(found[name])
+    pair = strongest_lean(found[name])
+    if pair is None:
+        return percent(share), f"anchored in their own {text(name, 18)}; random {percent(expected)}"
+    leans = f"{text(pair['group'], 12)} → {text(pair['landmark_group'], 12)}"
+    return leans, f"one {text(name, 18)} leans on another, ×{pair['lift']:.1f} of chance"
+
+
+def verdict(table: pd.DataFrame) -> Verdict:
+    """Return bad if some group surely leans on another."""
+    return "bad" if any(strongest_lean(matrix) is not None for matrix in ours(table).values()) else "neutral"
+
+
+def views(table: pd.DataFrame) -> tuple[View, ...]:
+    """Return own-group anchoring beside the baselines, then all pairs of groups, for every way of grouping."""
+    found: list[View] = []
+    for name, part in table.groupby("grouping", sort=False):
+        found += [_own(str(name), part), _pairs(str(name), part[part["method"] == "influence"])]
+    return tuple(found)
+
+
+def _own(name: str, part: pd.DataFrame) -> View:
+    matrices = {str(method): matrix for method, matrix in part.groupby("method", sort=False)}
+    base = matrices["influence"]
+    shares = {method: in_group(matrix) for method, matrix in matrices.items()}
+    totals = [Estimate(share, unit="share") for share, _, _ in shares.values()]
+    chance = Estimate(shares["influence"][1], unit="share")
+    rows: list[tuple[object, ...]] = [("all", shares["influence"][2], *totals, chance)]
+    for group in dict.fromkeys(base["group"]):
+        cells = [m[(m["group"] == group) & (m["landmark_group"] == group)].iloc[0] for m in matrices.values()]
+        size = int(base[base["group"] == group]["count"].sum())
+        own = [Estimate(float(cell["share"]), unit="share") for cell in cells]
+        rows.append((text(group), size, *own, Estimate(float(cells[0]["expected"]), unit="share")))
+    caption = f"Samples anchored in their own {text(name)}, by what ranks the landmarks; last: share of the landmarks"
+    return View(caption, (text(name), "samples", *(METHODS[method] for method in matrices), "chance"), tuple(rows))
+
+
+def _pairs(name: str, matrix: pd.DataFrame) -> View:
+    rows = tuple(
+        (
+            text(row["group"]),
+            text(row["landmark_group"]),
+            int(row["count"]),
+            Estimate(float(row["share"]), float(row["low"]), float(row["high"]), "share"),
+            "–" if pd.isna(row["lift"]) else f"×{row['lift']:.2f}",
+            row["note"],
+        )
+        for _, row in matrix.iterrows()
+    )
+    heads = ("group of the sample", "group of its top landmark", "samples", "share", "lift", "note")
+    return View(f"All pairs of {text(name)}, by influence score", heads, rows, folded=True)
+
+
+def _draw(found: CrossGroup) -> Figure:
+    from krepes.figures import cross_group_heatmap
+
+    return cross_group_heatmap(found)
+
+
+GROUPS = Audit(
+    name="groups",
+    title="Groups: who anchors whom",
+    asks="which groups anchor one another",
+    needs=("groups", "training data"),
+    compute=measure,
+    sentence=sentence,
+    verdict=verdict,
+    views=views,
+    headline=headline,
+    caveat="Anchoring in one's own group shows that the encoder separates the groups; whether that is wanted, and "
+    "whether it harms anyone, is not a question the latent space answers.",
+)

@@ -1,0 +1,221 @@
+"""Proxies: a sensitive column was hidden from the encoder; what still gives it away?
+
+Three answers, each against a permutation null: a linear probe finds the column in the embeddings; samples are anchored
+to landmarks of their own kind; and the columns that the encoder does see carry it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from krepes.attribution import attributions
+from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.features import agreement
+from krepes.audit.labels import shared_codes
+from krepes.audit.permutation import PermutationTest, agreement_test, carrier_test, holm
+from krepes.audit.rankings import encode, first
+from krepes.audit.study import Pair, Study
+from krepes.audit.wording import METHODS, listing, number, percent, signed, text
+from krepes.views.source import evenly_spaced
+
+DRAWS, SHUFFLES, K, PROBE_ROWS, LEVEL = 999, 199, 10, 5000, 0.05
+PROBE, ANCHORED, CARRIER, MAJORITY = "probe", "anchored", "carrier", "majority"
+COLUMNS = ["hidden", "measure", "by", "estimate", "null", "null_high", "p", "p_corrected", "n"]
+ENCODER, SURROGATE, INPUT = "encoder", "surrogate", "input"
+
+
+def measure(study: Study) -> Exhibit:
+    """Return every way in which each hidden column shows, with its null."""
+    rows = [row for name, pair in study.groups.items() if name in study.hidden for row in _of(study, name, pair)]
+    return Exhibit(pd.DataFrame(rows, columns=COLUMNS))
+
+
+def _of(study: Study, name: str, pair: Pair) -> list[tuple[object, ...]]:
+    names, (train, test) = shared_codes(training=pair[0], test=pair[1])
+    generator = torch.Generator().manual_seed(study.seed)
+    tests = {(PROBE, by): _probe(X, train, test, study, generator) for by, X in _inputs(study).items()}
+    of_landmark = train[study.model.landmarks_]
+    for method, top in study.rankings.items():
+        anchors = of_landmark[top[:, 0]]
+        tests[ANCHORED, method] = agreement_test(test, anchors, draws=DRAWS, generator=generator)
+    rows = [_row(name, kind, by, found, found.p, study.t) for (kind, by), found in tests.items()]
+    most = float(test.bincount().max()) / study.t
+    rows.append((name, MAJORITY, "", most, np.nan, np.nan, np.nan, np.nan, study.t))
+    return rows + _carriers(study, name, test, of_landmark, generator)
+
+
+def _row(
+    name: str, kind: str, by: str, found: PermutationTest, corrected: Tensor, n: int, i: int = 0
+) -> tuple[object, ...]:
+    values = (found.observed, found.null, found.high, found.p, corrected)
+    return (name, kind, by, *(float(value[i]) for value in values), n)
+
+
+def _inputs(study: Study) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return what a probe may look at: embeddings of encoder and surrogate, and the input itself as a baseline."""
+    if study.data is None:
+        return {}
+    rows, everything = evenly_spaced(study.n, PROBE_ROWS), torch.arange(study.t)
+    X, Y = study.data.plain(rows), study.test(everything)
+    found = {SURROGATE: (study.model.transform(X), study.model.transform(Y))}
+    if study.encoder is not None:
+        found = {ENCODER: (encode(study.encoder, X), encode(study.encoder, Y)), **found}
+    if isinstance(X, Tensor) and isinstance(Y, Tensor):
+        found[INPUT] = (X.flatten(1).double().cpu(), Y.flatten(1).double().cpu())
+    return found
+
+
+def _probe(
+    X: tuple[Tensor, Tensor], train: Tensor, test: Tensor, study: Study, generator: torch.Generator
+) -> PermutationTest:
+    """Return how often a linear probe finds the hidden column, against shuffled values."""
+    y = train[evenly_spaced(study.n, PROBE_ROWS)]
+    if len(y.unique()) < 2:
+        guess = y[:1].expand(len(test))
+    else:
+        probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, class_weight=None))
+        guess = torch.from_numpy(probe.fit(X[0].numpy(), y.numpy()).predict(X[1].numpy()))
+    return agreement_test(test, guess, draws=DRAWS, generator=generator)
+
+
+def _carriers(
+    study: Study, name: str, test: Tensor, of_landmark: Tensor, generator: torch.Generator
+) -> list[tuple[object, ...]]:
+    """Return through which visible columns the hidden one shows, corrected for their number."""
+    if study.tables is None or study.space is None:
+        return []
+    seen = [i for i, column in enumerate(study.space.defined) if column not in study.hidden]
+    if not seen:
+        return []
+    x = study.space.encode(study.tables[1])[:, seen]
+    z = study.space.encode(study.tables[0].iloc[study.model.landmarks_.numpy()])[:, seen]
+    members, weights = [], []
+    for _, found in attributions(study.model, study.X_test):
+        top = first(found.scores, min(K, study.m))
+        members.append(top)
+        weights.append(found.scores.gather(1, top).abs())
+    top, w = torch.cat(members), torch.cat(weights)
+    test_of = carrier_test(
+        w,
+        of_landmark[top] == test[:, None],
+        lambda order: agreement(x[:, None], z[order][top]),
+        study.m,
+        draws=SHUFFLES,
+        generator=generator,
+    )
+    corrected = holm(test_of.p)
+    columns = [study.space.defined[i] for i in seen]
+    return [_row(name, CARRIER, str(column), test_of, corrected, study.t, i) for i, column in enumerate(columns)]
+
+
+def given_away(part: pd.DataFrame, kind: str, by: str) -> pd.Series | None:
+    """Return the row of a measure if it is surely above its null, else ``None``."""
+    found = part[(part["measure"] == kind) & (part["by"] == by)]
+    if found.empty or not (found["p_corrected"].iloc[0] <= LEVEL and found["estimate"].iloc[0] > found["null"].iloc[0]):
+        return None
+    return found.iloc[0]
+
+
+def carriers(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the visible columns through which the hidden one surely shows, largest excess first."""
+    found = part[(part["measure"] == CARRIER) & (part["p_corrected"] <= LEVEL) & (part["estimate"] > part["null"])]
+    excess = found["estimate"] - found["null"]
+    return found.assign(excess=excess).sort_values("excess", ascending=False, kind="stable")
+
+
+def looked_at(part: pd.DataFrame) -> str:
+    """Return whose embeddings the probe of the sentence looks at: the encoder's, or where there is none, ours."""
+    return ENCODER if ((part["measure"] == PROBE) & (part["by"] == ENCODER)).any() else SURROGATE
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """Return, for every hidden column, what gives it away, or that nothing does."""
+    return " ".join(_sentence(str(name), part) for name, part in table.groupby("hidden", sort=False))
+
+
+def _sentence(name: str, part: pd.DataFrame) -> str:
+    by = looked_at(part)
+    probe, anchored = given_away(part, PROBE, by), given_away(part, ANCHORED, "influence")
+    through = carriers(part).head(3)
+    words = []
+    if probe is not None:
+        most = part[part["measure"] == MAJORITY]["estimate"].iloc[0]
+        words.append(
+            f"a probe on the {by} finds it in {percent(probe['estimate'])} of the samples (the largest group: "
+            f"{percent(most)}; shuffled: {percent(probe['null'])}, p = {number(probe['p'], 2)})"
+        )
+    if anchored is not None:
+        words.append(
+            f"{percent(anchored['estimate'])} are anchored to a landmark of their own kind (shuffled: "
+            f"{percent(anchored['null'])}, p = {number(anchored['p'], 2)})"
+        )
+    if len(through):
+        named = [f"{text(row['by'])} ({signed(row['excess'])})" for row in through.to_dict("records")]
+        words.append(f"it shows above all through {listing(named)}")
+    if not words:
+        return f"{text(name)} was hidden, and nothing measured here gives it away beyond chance."
+    return f"{text(name)} was hidden and is still given away: {'; '.join(words)}."
+
+
+def headline(table: pd.DataFrame) -> tuple[str, str]:
+    """Return how many of the hidden columns are given away."""
+    parts = [part for _, part in table.groupby("hidden", sort=False)]
+    return f"{sum(_is_away(part) for part in parts)} of {len(parts)}", "hidden columns are still given away"
+
+
+def _is_away(part: pd.DataFrame) -> bool:
+    shows = given_away(part, PROBE, looked_at(part)), given_away(part, ANCHORED, "influence")
+    return any(row is not None for row in shows) or bool(len(carriers(part)))
+
+
+def verdict(table: pd.DataFrame) -> Verdict:
+    """Return bad if any hidden column is given away."""
+    return "bad" if any(_is_away(part) for _, part in table.groupby("hidden", sort=False)) else "good"
+
+
+def views(table: pd.DataFrame) -> tuple[View, ...]:
+    """Return probes and anchoring, then the columns that carry it, for every hidden column."""
+    found: list[View] = []
+    for name, part in table.groupby("hidden", sort=False):
+        most = part[part["measure"] == MAJORITY]["estimate"].iloc[0]
+        rows = [_shown(row, _named(row)) for _, row in part[part["measure"].isin([PROBE, ANCHORED])].iterrows()]
+        caption = f"How {text(name)} shows; always naming the largest group would be right for {percent(most)}"
+        found.append(View(caption, ("measure", "share", "shuffled", "95 % of shuffles below", "p"), tuple(rows)))
+        carried = part[part["measure"] == CARRIER]
+        carried = carried.loc[(carried["estimate"] - carried["null"]).sort_values(ascending=False, kind="stable").index]
+        if len(carried):
+            lines = tuple(_shown(row, text(row["by"])) for _, row in carried.iterrows())
+            caption = f"How often attracting landmarks that agree on a column also share {text(name)}"
+            found.append(View(caption, ("column", "share", "shuffled", "95 % of shuffles below", "p (Holm)"), lines))
+    return tuple(found)
+
+
+def _named(row: pd.Series) -> str:
+    by = str(row["by"])
+    return f"a probe on the {by} finds it" if row["measure"] == PROBE else f"anchored by {METHODS.get(by, by)}"
+
+
+def _shown(row: pd.Series, name: str) -> tuple[object, ...]:
+    shares = (Estimate(float(row[key]), unit="share") for key in ("estimate", "null", "null_high"))
+    return (name, *shares, number(float(row["p_corrected"]), 2))
+
+
+PROXY = Audit(
+    name="proxy",
+    title="Proxies: what gives a hidden column away",
+    asks="what still gives a hidden column away",
+    needs=("hidden groups", "training data"),
+    compute=measure,
+    sentence=sentence,
+    verdict=verdict,
+    views=views,
+    headline=headline,
+    caveat="That a hidden column can be found does not say that a decision uses it; that nothing was found here does "
+    "not prove that nothing could.",
+)
