@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from krepes.cli.app import app, main
 from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
-from krepes.runs.dataset import open_source, split
+from krepes.runs.augment import open_stream
+from krepes.runs.dataset import open_dataset, split
+from krepes.runs.opening import open_run
 from krepes.runs.settings import Settings
-from krepes.runs.workspace import open_run, open_stream
 
 SMALL = ["-m", "25", "-h", "6", "--epochs", "1", "--quiet"]
 
@@ -59,12 +60,12 @@ def test_fit_shows_the_schema_and_the_solve(table, tmp_path):
 
 
 def test_label_and_id_never_reach_the_encoder(run):
-    columns = set(open_run(run).source.encoding.groups)
+    columns = set(open_run(run).data.encoding.groups)
     assert columns == {"sex", "school", "age"}
 
 
 def test_explain_names_the_users_own_rows(run):
-    rows = json.loads(invoke("explain", run, "--row", "p17", "--top", "3", "--json"))
+    rows = json.loads(invoke("explain", run, "--row", "p17", "--top", "3", "--json"))["landmarks"]
     assert {row["sample"] for row in rows} == {"p17"} and all(row["landmark"].startswith("p") for row in rows)
     assert rows[0]["score"] >= rows[1]["score"] and rows[-1]["score"] < 0
     assert "attracts" in invoke("explain", run, "--row", "p17", "--top", "3")
@@ -81,11 +82,11 @@ def test_influence_answers_for_a_pair_and_for_a_group(run):
 
 
 def test_audit_carries_its_baselines(run):
-    tables = json.loads(invoke("audit", run, "--group", "sex", "--json"))
-    consistency = next(rows for title, rows in tables.items() if title.startswith("label consistency"))
-    assert {"influence", "kernel", "random", "latent cosine"} <= {row["method"] for row in consistency}
-    assert any(title.startswith("groups by sex") for title in tables)
-    assert any(title.startswith("features") for title in tables)
+    found = json.loads(invoke("audit", run, "--group", "sex", "--json"))
+    for name in ("features", "groups", "consistency", "deletion"):
+        methods = {row["method"] for row in found["audits"][name]["table"]}
+        assert {"influence", "kernel", "random", "latent cosine"} <= methods, name
+    assert set(found["missing"]) == {"proxy", "concepts"} and "--sensitive" in found["missing"]["proxy"]
 
 
 def test_report_from_data_in_one_command(table, tmp_path):
@@ -101,14 +102,14 @@ def test_settings_file_and_flags(table, tmp_path):
     config.write_text('id_column = "who"\nlabel = "rich"\nm = 20\nh = 5\nepochs = 1\nexclude = ["sex"]\n')
     invoke("fit", table, "--config", config, "--out", tmp_path / "run", "-h", "4", "--quiet")
     run = open_run(tmp_path / "run")
-    assert run.model.A_.shape == (40, 4) and set(run.source.encoding.groups) == {"school", "age"}
+    assert run.model.A_.shape == (40, 4) and set(run.data.encoding.groups) == {"school", "age"}
     config.write_text("landmark = 3\n")
-    with pytest.raises(InvalidInputError, match="unknown settings \\['landmark'\\]"):
+    with pytest.raises(InvalidInputError, match=r"run.toml, key 'landmark': .* Did you mean 'landmarks'"):
         Settings.gather(config, {"data": str(table)})
 
 
 def test_select_names_the_winner(table, tmp_path):
-    arguments = ["--over", "lam=0.001,0.1", "--encoder", "rbf", "-m", "20", "-h", "5", "--quiet", "--json"]
+    arguments = ["--over", "lam=0.001,0.1", "--kernel", "rbf", "-m", "20", "-h", "5", "--quiet", "--json"]
     result = json.loads(invoke("select", table, "--out", tmp_path / "grid", *arguments))
     assert result["winner"] in {"0.001", "0.1"} and len(result["curve"]) == 2
 
@@ -117,12 +118,12 @@ def test_pretrain_then_fit_with_the_weights(table, tmp_path):
     weights = tmp_path / "mlp.safetensors"
     invoke("pretrain", table, "--label", "rich", "--epochs", "1", "--out", weights, "--quiet")
     invoke("fit", table, "--label", "rich", "--encoder", "mlp", "--weights", weights, "--out", tmp_path / "run", *SMALL)
-    assert (tmp_path / "run" / "encoder.safetensors").exists()
+    assert list((tmp_path / "run").glob("encoder-*.safetensors"))
 
 
 def test_row_objectives_keep_their_rows_for_influence(table, tmp_path):
     run = tmp_path / "run"
-    invoke("fit", table, "--objective", "byol", "--encoder", "rbf", "--label", "rich", "--out", run, *SMALL)
+    invoke("fit", table, "--objective", "byol", "--kernel", "rbf", "--label", "rich", "--out", run, *SMALL)
     pair = json.loads(invoke("influence", run, "--row", "3", "--row", "4", "--quiet", "--json"))
     assert pair["raises"][0]["influence"] > 0
 
@@ -137,7 +138,7 @@ def test_a_folder_of_images_and_a_strip(tmp_path):
     run = tmp_path / "run"
     small = ["-m", "10", "-h", "3", "--epochs", "1", "--size", "8", "--quiet"]
     invoke("fit", tmp_path / "pictures", "--out", run, *small)
-    row = open_run(run).source.ids[0]
+    row = open_run(run).data.ids[0]
     invoke("explain", run, "--row", row, "--top", "3", "--strip", tmp_path / "strip.png")
     assert Image.open(tmp_path / "strip.png").size[0] > 300
 
@@ -150,18 +151,18 @@ def test_arrays_and_a_users_own_encoder(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     np.save("x.npy", rng.normal(size=(200, 5)).astype(np.float32))
     invoke("fit", "x.npy", "--encoder", "mynets:net", "--out", "run", *SMALL)
-    assert json.loads(invoke("explain", "run", "--row", "7", "--top", "2", "--json"))
+    assert json.loads(invoke("explain", "run", "--row", "7", "--top", "2", "--encoder", "mynets:net", "--json"))
 
 
 ERRORS = {
     "no such data": (["fit", "nowhere.csv"], "is no file, no folder and no data set"),
-    "no such row": (["explain", "RUN", "--row", "p999"], "there is no row 'p999' among 240"),
+    "no such row": (["explain", "RUN", "--row", "p999"], "there is no row 'p999' among the 240"),
     "one row": (["influence", "RUN", "--row", "p1"], "pass two, or one with --toward"),
-    "no such group": (["influence", "RUN", "--row", "p1", "--toward", "sex=X"], "names 0 of 192 training rows"),
-    "no such column": (["audit", "RUN", "--group", "race"], "there is no column 'race'"),
+    "no such group": (["influence", "RUN", "--row", "p1", "--toward", "sex=X"], "names 0 of 192 training samples"),
+    "no such column": (["audit", "RUN", "--group", "race"], "has no column 'race'"),
     "not a run": (["explain", "nowhere", "--row", "1"], "not a complete run folder"),
     "bad option": (["fit", "TABLE", "--objective-option", "lam"], "is not name=value"),
-    "bad augmentation": (["fit", "TABLE", "--augment", "magic"], "augment='magic' is unknown"),
+    "bad augmentation": (["fit", "TABLE", "--augment", "magic"], "--augment: 'magic' is unknown"),
 }
 
 
@@ -184,7 +185,7 @@ def test_a_moved_table_can_be_named_again(run, table, tmp_path):
 
 
 def test_a_run_with_other_weights_inside_is_refused(run):
-    save_weights(MLP(6, out=8), run / "encoder.safetensors")
+    save_weights(MLP(6, out=8), next(run.glob("encoder-*.safetensors")))
     with pytest.raises(RunFolderError, match="the manifest says"):
         open_run(run)
 
@@ -198,17 +199,17 @@ def test_info_is_plain():
 def test_scales_and_categories_come_from_training_rows_alone(tmp_path):
     frame = pd.DataFrame({"x": np.arange(50.0), "c": ["a", "b"] * 25})
     settings = Settings(data=str(tmp_path / "t.csv"), holdout=0.2)
-    train, test = split(50, Settings(holdout=0.2, seed=0))
+    train, test = split(50, Settings(data="x", holdout=0.2, seed=0))
     frame.loc[test.tolist(), "x"] += 1e6
     frame.loc[int(test[0]), "c"] = "only held out"
     frame.to_csv(settings.data, index=False)
-    source = open_source(settings)
-    assert float(source.data[train, source.encoding.groups["x"][0]].mean().abs()) < 1e-5
-    assert source.encoding.feature_names[-1] == "c=(unknown)" and float(source.data[int(test[0]), -1]) == 1.0
+    source = open_dataset(settings)
+    assert float(source.samples[train, source.encoding.groups["x"][0]].mean().abs()) < 1e-5
+    assert source.encoding.feature_names[-1] == "c=(unknown)" and float(source.samples[int(test[0]), -1]) == 1.0
 
 
 def test_audits_compare_neither_ids_nor_labels(run):
-    assert list(open_run(run).columns) == ["sex", "school", "age", "constant"]
+    assert list(open_run(run).tables[0]) == ["sex", "school", "age", "constant"]
 
 
 def test_a_corrupt_image_is_refused_by_name_or_skipped(tmp_path):
@@ -219,12 +220,12 @@ def test_a_corrupt_image_is_refused_by_name_or_skipped(tmp_path):
     (tmp_path / "pictures" / "broken.png").write_bytes(b"not a picture")
     settings = Settings(data=str(tmp_path / "pictures"), size=8)
     with pytest.raises(InvalidInputError, match=r"broken\.png"):
-        open_source(settings)
-    assert open_source(replace(settings, skip_broken=True)).n == 30
+        open_dataset(settings)
+    assert open_dataset(replace(settings, skip_broken=True)).n == 30
 
 
 def test_training_rows_are_shuffled_so_that_batches_mix_classes():
-    train, test = split(1000, Settings(holdout=0.2, seed=0))
+    train, test = split(1000, Settings(data="x", holdout=0.2, seed=0))
     assert sorted([*train.tolist(), *test.tolist()]) == list(range(1000))
     first = (train[:256] < 500).float().mean()
     assert 0.35 < float(first) < 0.65  # sorted data would give 1.0
@@ -232,14 +233,14 @@ def test_training_rows_are_shuffled_so_that_batches_mix_classes():
 
 def test_options_of_an_augmentation_reach_it_and_unknown_ones_are_refused():
     settings = Settings(data="digits", augment="crops", augment_options={"crop": 0.7})
-    source = open_source(settings)
+    source = open_dataset(settings)
     assert "0.7" in str(open_stream(settings, source, torch.arange(20)).describe())
     with pytest.raises(InvalidInputError, match=r"\['blur'\] do not fit augment='crops', which takes \['crop'\]"):
         open_stream(replace(settings, augment_options={"blur": 1.0}), source, torch.arange(20))
 
 
 def test_max_rows_limits_training_and_held_out_rows_together():
-    train, test = split(1000, Settings(max_rows=50, holdout=0.2, seed=0))
+    train, test = split(1000, Settings(data="x", max_rows=50, holdout=0.2, seed=0))
     assert len(train) == 40 and len(test) == 10 and not set(train.tolist()) & set(test.tolist())
     with pytest.raises(InvalidInputError, match="max_rows"):
-        split(1000, Settings(max_rows=1))
+        Settings(data="x", max_rows=1)
