@@ -10,6 +10,7 @@ import krepes
 ROOT = Path(krepes.__file__).parent
 LAYERS = [
     "errors",
+    "budget",
     "_checks",
     "storage",
     "_autodiff",
@@ -32,6 +33,7 @@ LAYERS = [
     "kernels.store",
     "kernels.entk",
     "kernels.sketch",
+    "kernels.vectors",
     "kernels.classic",
     "kernels.transforms",
     "kernels.auto",

@@ -59,7 +59,14 @@ def alignments(evidence: Evidence) -> dict[str, Alignment]:
         )
         for method, values in scores.items():
             if method not in totals:
-                totals[method] = AlignmentSum(x, z, space.defined, k=min(K, evidence.m), seed=evidence.seed)
+                totals[method] = AlignmentSum(
+                    x,
+                    z,
+                    space.defined,
+                    k=min(K, evidence.m),
+                    seed=evidence.seed,
+                    memory_budget=evidence.model.memory_budget,
+                )
             totals[method].add(values, x[rows])
     return {method: Alignment(total.frame(space)) for method, total in totals.items()}
 
