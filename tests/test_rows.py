@@ -114,7 +114,7 @@ def test_an_empty_stream_and_rows_that_are_not_finite_are_refused(data, tmp_path
 
 
 def files(folder):
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.suffix != ".tmp"}
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
 @pytest.mark.parametrize("die_after", [1, 40, 70, 99])

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils import _pytree as pytree
 from tqdm import tqdm
@@ -30,7 +28,7 @@ from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.engine.moments import Moments, MomentSum
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
-from krepes.storage.files import publish
+from krepes.storage.tensorfile import read_tensors, write_tensors
 
 Views = Iterable[tuple[Tensor, Batch]]
 """Batches ``(indices (b,), views (p, b, ...))``, as `krepes.views.ViewStream` yields: every leaf starts ``(p, b)``."""
@@ -211,7 +209,7 @@ def _resumed(path: Path, shard: Watched, moments: Callable[[Views], Moments], K:
     """Return the moments of a shard, read from ``path`` where it was finished before, else computed and saved there."""
     if not path.exists():
         part = moments(shard)
-        publish(path, lambda temporary: _save(temporary, part, shard.fingerprint))
+        _save(path, part, shard.fingerprint)
         return part
     part, fingerprint = _load(path, K)
     shard.skip()
@@ -221,19 +219,15 @@ def _resumed(path: Path, shard: Watched, moments: Callable[[Views], Moments], K:
 
 def _save(path: Path, part: Moments, fingerprint: str) -> None:
     tensors = {"M": part.M} if part.KX is None else {"M": part.M, "KX": part.KX}
-    story = {"fingerprint": fingerprint, "n": part.n, "trace": part.trace, "XX": part.XX}
-    # One metadata entry: the format does not promise an order for several, and equal moments should be equal bytes.
-    save_file(tensors, path, metadata={"shard": json.dumps(story, sort_keys=True)})
+    write_tensors(path, tensors, {"fingerprint": fingerprint, "n": part.n, "trace": part.trace, "XX": part.XX})
 
 
 def _load(path: Path, K: Tensor) -> tuple[Moments, str]:
     try:
-        with safe_open(path, framework="pt") as file:
-            story = json.loads(file.metadata()["shard"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-        fingerprint, rest = story.pop("fingerprint"), story
-        return Moments(M=tensors["M"], KX=tensors.get("KX"), K=K.to(torch.float64), **rest), fingerprint
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        tensors, header = read_tensors(path)
+        fingerprint = header.pop("fingerprint")
+        return Moments(M=tensors["M"], KX=tensors.get("KX"), K=K.to(torch.float64), **header), fingerprint
+    except (InvalidInputError, KeyError, TypeError) as error:
         raise RunFolderError(f"{path} is not a readable shard of moments ({error}). Delete it and resume.") from error
 
 

@@ -30,7 +30,7 @@ from krepes.engine.rows import (
 )
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
-from krepes.storage.files import publish
+from krepes.storage.files import publish, publish_bytes
 
 VERSION = 1
 
@@ -208,7 +208,7 @@ def _save_array(path: Path, K: Tensor) -> None:
 
 def _write_manifest(path: Path, shards: list[str], *, complete: bool) -> None:
     text = json.dumps({"version": VERSION, "complete": complete, "shards": shards}, indent=1)
-    publish(path / "store.json", lambda temporary: temporary.write_text(text))
+    publish_bytes(path / "store.json", text.encode())
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
