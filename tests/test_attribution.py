@@ -25,7 +25,7 @@ from krepes.attribution import (
     latent_cosine,
     random_scores,
 )
-from krepes.attribution.stream import COPIES, piece_size
+from krepes.attribution.stream import COPIES
 from krepes.errors import InvalidInputError, NotFittedError
 from krepes.kernels.classic import RBF
 from krepes.model import Krepes
@@ -264,8 +264,8 @@ def test_refusals_say_what_to_do(run, generator):
         dataclasses.replace(found, sample_ids=range(3))
     with pytest.raises(InvalidInputError, match="belong together"):
         compared_scores(found, generator=generator, Z_test=X)
-    with pytest.raises(InvalidInputError, match="Raise the budget"):
-        piece_size(100, q=20)
+    with pytest.raises(InvalidInputError, match=r"100 bytes.* a sample against q=\d+ landmark points.* Raise"):
+        next(attributions(model, X, memory_budget=100))
     for ask in (attribute, attribute_stream):
         with pytest.raises(NotFittedError):
             ask(Krepes(RBF(1.0)), X)

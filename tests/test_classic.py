@@ -8,7 +8,8 @@ import torch
 from torch.testing import assert_close
 
 from krepes.errors import InvalidInputError
-from krepes.kernels.classic import RBF, Laplacian, Linear, Polynomial, flatten
+from krepes.kernels.classic import RBF, Laplacian, Linear, Polynomial
+from krepes.kernels.vectors import flatten
 
 TIGHT = dict(rtol=1e-12, atol=1e-12)  # float64, a few dozen terms a sum: only round-off may differ
 
@@ -56,7 +57,8 @@ def test_mean_feature_equals_the_weighted_gram_matrix(kernel, X, generator, weig
 @kernels
 def test_a_tiny_memory_budget_changes_nothing_but_the_chunks(kernel, X):
     parameters = {name: value for name, value in kernel.describe().items() if name != "name"}
-    stingy = type(kernel)(**parameters, memory_budget=1)
+    # One row of 12 numbers against 5 points and 40 of the mean takes 2 (12 + 5 + 40) entries of 8 bytes.
+    stingy = type(kernel)(**parameters, memory_budget=16 * (X[0].numel() + 5 + len(X)))
     mean = kernel.mean_feature(X)
     whole = kernel.rows(X, kernel.prepare(X[:5]), diagonal=True, mean=mean)
     pieces = stingy.rows(X, stingy.prepare(X[:5]), diagonal=True, mean=mean)
@@ -111,7 +113,7 @@ def test_a_polynomial_that_is_not_positive_is_refused():
 def test_nan_is_refused_with_the_row_where_its_chunk_begins(X):
     X[20, 1, 1] = float("nan")
     with pytest.raises(InvalidInputError, match=r"counted from row 20, holds 1 NaN .* index \(0, 1, 1\)"):
-        RBF(1.0, memory_budget=1).rows(X, X[:2].reshape(2, -1))
+        RBF(1.0, memory_budget=16 * (X[0].numel() + 2)).rows(X, X[:2].reshape(2, -1))
     with pytest.raises(InvalidInputError, match="the prepared points holds 1 NaN"):
         Linear().prepare(X)
 

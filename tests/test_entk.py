@@ -1,6 +1,7 @@
 """The tangent kernel against written-out Jacobians, network by network, and what must hold around it."""
 
 import copy
+import math
 import warnings
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from krepes.budget import Budget
 from krepes.encoders.resmlp import ResMLP
 from krepes.errors import InvalidInputError, NotFittedError, UnsupportedEncoderError
 from krepes.kernels import forms, patches
@@ -145,7 +147,9 @@ def test_budget_moves_landmarks_to_disk_and_changes_nothing(name, generator):
     X, Y = to_double(inputs(9, generator)), to_double(inputs(8, generator))
     kernel = EmpiricalNTK(encoder.double())
     expected = kernel(X, Y)
-    kernel.memory_budget = 2048
+    # The largest need of one sample: the written-out gradient in float64, or the activations against 8 columns.
+    written = max(8 * form.transient() for form in kernel.tangent.forms(X))
+    kernel.budget = Budget(math.ceil(max(written, kernel.tangent.bytes_per_sample + 4 * 8 * 8)))
     prepared = kernel.prepare(Y)
     assert prepared.spilled
     torch.testing.assert_close(kernel.rows(X, prepared).K, expected, rtol=1e-12, atol=0)  # another order of summation

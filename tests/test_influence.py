@@ -329,7 +329,7 @@ def test_refusals():
         inf.influence(model, [])
     with pytest.raises(InvalidInputError, match=r"2 row ids were given for 23"):
         inf.influence(model, outcome, ids=[1, 2])
-    with pytest.raises(InvalidInputError, match="take 184 bytes, the budget is 100"):
+    with pytest.raises(InvalidInputError, match="take 184 bytes, the memory budget is 100"):
         inf.influence(model, outcome, memory_budget=100)
     with pytest.raises(InvalidInputError, match="5 samples, the model was fitted on 23"):
         inf.influence(model, outcome, stream=ViewStream(samples(5), GaussianNoise(0.3)), progress=False)

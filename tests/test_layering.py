@@ -11,6 +11,7 @@ ROOT = Path(krepes.__file__).parent
 LAYERS = [
     "errors",
     "registry",
+    "budget",
     "_checks",
     "storage",
     "_autodiff",
@@ -33,6 +34,7 @@ LAYERS = [
     "kernels.store",
     "kernels.entk",
     "kernels.sketch",
+    "kernels.vectors",
     "kernels.classic",
     "kernels.transforms",
     "kernels.auto",

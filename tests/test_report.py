@@ -13,6 +13,9 @@ import torch
 
 from krepes import registry
 from krepes.audit import FeatureSpace, cross_group
+from krepes.audit.questions.trust import spanned
+from krepes.audit.study import Study
+from krepes.audit.wording import listing, percent, signed, text
 from krepes.concepts import ConceptVector
 from krepes.data.synthetic import applicants
 from krepes.encoders import MLP
@@ -21,9 +24,6 @@ from krepes.kernels.classic import RBF
 from krepes.model import Krepes
 from krepes.report import build_report, join, render, write_report
 from krepes.report.content import Chooser, Picture, Table
-from krepes.audit.questions.trust import spanned
-from krepes.audit.study import Study
-from krepes.audit.wording import listing, percent, signed, text
 from krepes.views import GaussianNoise, ViewStream
 
 N, T = 360, 100

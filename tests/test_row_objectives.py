@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from krepes.budget import Budget
 from krepes.errors import InvalidInputError
 from krepes.objectives.byol import BYOL
 from krepes.objectives.simclr import SimCLR
-from krepes.objectives.streaming import MemoryRows, batch_generator
+from krepes.objectives.streaming import MemoryRows, StreamedObjective, batch_generator
 from krepes.objectives.triplets import SpectralTriplets
 from oracles import rows as oracle
 
@@ -115,9 +116,17 @@ def test_diagonal_is_exact_or_an_unbiased_estimate(case):
 def test_recomputed_embeddings_give_the_same_product(case, monkeypatch, generator):
     objective, rows, theta, *_ = case
     v = torch.randn(theta.shape, dtype=torch.float64, generator=generator)
-    kept = objective.linearise(rows, theta).H @ v
-    monkeypatch.setattr("krepes.objectives.streaming.CACHE_BYTES", 0)
-    assert_close(objective.linearise(rows, theta).H @ v, kept, rtol=0, atol=0)
+    product, batches_kept = StreamedObjective._product, []
+    monkeypatch.setattr(
+        StreamedObjective, "_product", lambda *args: batches_kept.append(len(args[-1])) or product(*args)
+    )
+    all_of_it = rows.Kbar.shape[0] * SAMPLES * H * 8
+    found = [
+        objective.linearise(replace(rows, budget=Budget(size)), theta).H @ v
+        for size in (2 * all_of_it, 2 * all_of_it - 1)
+    ]
+    assert_close(found[1], found[0], rtol=0, atol=0)
+    assert batches_kept == [3, 0]  # half of the budget holds all embeddings, or none is kept
 
 
 @pytest.mark.parametrize(("views", "objective"), [(2, BYOL("ridge")), (3, SpectralTriplets(rho=0.1))])

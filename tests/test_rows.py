@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from krepes.budget import Budget
 from krepes.engine.moments import moments_of
-from krepes.engine.rows import batch_size_for, collect_moments
+from krepes.engine.rows import collect_moments, samples_within
 from krepes.engine.rowstore import RowStore, store_rows
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel, Rows
@@ -78,14 +79,14 @@ def test_the_pass_collects_the_moments_of_all_rows(data):
 def test_batch_size_and_budget_change_round_off_only(data, batch):
     expected = moments_of(data.Kbar, data.K)
     tight = 5 * 4 * 49 * 8 + 5 * 3 * 2 * 7 * 8  # room for five samples beside the sums
-    assert batch_size_for(tight, p=2, q=6) == 5
+    assert samples_within(Budget(tight), p=2, q=6) == 5
     for options in ({}, {"memory_budget": tight}):
         found = data.pass_over(collect_moments, batch=batch, **options)
         assert_close(found.M, expected.M, rtol=1e-12, atol=1e-12)
 
 
 def test_a_budget_too_small_for_the_moments_is_refused(data):
-    with pytest.raises(InvalidInputError, match=r"memory_budget=1000 bytes is too small for q=6 .* p=2 .* 7840 bytes"):
+    with pytest.raises(InvalidInputError, match=r"1000 bytes.* q=6 .* p=2 .* 7.656 KiB .* to 8176 bytes"):
         data.pass_over(collect_moments, memory_budget=1000)
 
 
@@ -113,7 +114,7 @@ def test_an_empty_stream_and_rows_that_are_not_finite_are_refused(data, tmp_path
 
 
 def files(folder):
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.suffix != ".tmp"}
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
 @pytest.mark.parametrize("die_after", [1, 40, 70, 99])

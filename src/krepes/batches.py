@@ -49,6 +49,16 @@ def count(X: Batch) -> int:
     return lengths.pop()
 
 
+def sample_bytes(X: Batch) -> int:
+    """Return the bytes of one sample of a batch with at least one.
+
+    Example:
+        >>> sample_bytes({"a": torch.zeros(3, 2), "b": torch.zeros(3)})
+        12
+    """
+    return sum(leaf[:1].nbytes for leaf in pytree.tree_leaves(X) if isinstance(leaf, (Tensor, np.ndarray)))
+
+
 def take(X: Batch, rows: slice | Tensor | np.ndarray) -> Batch:
     """Return the chosen samples, as tensors.
 

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.engine.init import kaiming_init, principal_component_init
 from krepes.engine.moments import Moments
-from krepes.engine.rows import collect_moments
+from krepes.engine.rows import collect_moments, input_size, samples_within
 from krepes.engine.rowstore import RowStore, store_rows
 from krepes.engine.solution import Solution
 from krepes.engine.solvers import solve
@@ -31,10 +32,10 @@ from krepes.errors import InvalidInputError, NotFittedError, RunFolderError
 from krepes.kernels.auto import tangent_kernel
 from krepes.kernels.base import Kernel
 from krepes.kernels.classic import Linear
-from krepes.kernels.entk import GIB
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.landmarks import SELECTORS, LandmarkSelector, select
+from krepes.landmarks.pool import open_pool
 from krepes.objectives import OBJECTIVES, MomentObjective, Objective, make_objective
 from krepes.runs.store import flatten_batch, read_run, unflatten_batch, versions, write_run
 from krepes.views import Augmentation, Identity, ViewStream
@@ -61,7 +62,9 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         steps: Gauss-Newton steps; 1 is the paper's.
         tol: Relative residual of the linear solve.
         seed: Seed of the reference, the landmarks and the initialisation; also of the views made from plain data.
-        memory_budget: Bytes for each part of the pass.
+        memory_budget: What each part of the work may hold at a time, besides the landmark points and the reference:
+            bytes, or text such as ``"2G"``. It changes results only at round-off. Candidates that do not fit are kept
+            in a temporary file, and work of which not even one sample fits is refused.
         progress: Show progress bars.
 
     Attributes:
@@ -105,7 +108,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         steps: int = 1,
         tol: float = 1e-8,
         seed: int = 0,
-        memory_budget: int = GIB,
+        memory_budget: MemoryBudget = DEFAULT_BUDGET,
         progress: bool = True,
     ) -> None:
         self.kernel = kernel
@@ -151,7 +154,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.reference_ = self.stream_.plain(order[: self.reference].sort().values)
         self._set_kernel(self.reference_)
         pool = order[: self.candidates].sort().values
-        self.landmarks_ = pool[self._select(self.stream_.plain(pool), draw)]
+        self.landmarks_ = pool[self._select(pool, draw)]
         rows = self.landmarks_.tolist()
         # A list first: a pandas column would look a row up by its index label, not by its place.
         names = range(self.n_samples_) if ids is None else list(ids)
@@ -191,7 +194,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the embeddings ``Z = K A + 1 γᵀ``, ``(t, h)``, float64, of samples ``X`` ``(t, ...)``."""
         A, gamma = self.A_, self.gamma_
         # Four copies of a piece of the rows at most: the kernel's, float64, and what making them takes.
-        size = max(1, self.memory_budget // (32 * len(A)))
+        size = self._budget.rows(32 * len(A), what=f"a sample against q={len(A)} landmark points")
         return torch.cat([self.kernel_rows(x) @ A + gamma for _, x in batches.chunks(X, size)])
 
     def kernel_rows(self, X: Batch) -> Tensor:
@@ -296,6 +299,7 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _manifest(self) -> dict[str, Any]:
         skipped = {"kernel", "objective", "landmarks", "augment"}
         parameters = {key: value for key, value in self.get_params(deep=False).items() if key not in skipped}
+        parameters["memory_budget"] = self._budget.bytes
         moments = self.moments_
         return {
             "versions": versions(),
@@ -325,12 +329,18 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     f"objective '{self.objective_.name}' compares {needed} views of a sample and none were given. "
                     f"Pass augment=..., such as GaussianNoise(0.1), or fit a ViewStream."
                 )
-            X = ViewStream(X, self.augment or Identity(), seed=self.seed)
+            X = self._within_budget(ViewStream(X, self.augment or Identity(), seed=self.seed))
         if X.p < needed:
             raise InvalidInputError(
                 f"objective '{self.objective_.name}' needs {needed} views of a sample, the stream makes {X.p}."
             )
         return X
+
+    def _within_budget(self, stream: ViewStream) -> ViewStream:
+        """Return the stream in batches that the budget holds: the samples, their views, and the stack of them."""
+        each = (2 * stream.p + 1) * batches.sample_bytes(stream.plain(torch.arange(1)))
+        most = self._budget.rows(each, what="a sample and its views", share=1 / 4, most=stream.batch_size)
+        return stream.with_batch_size(most)
 
     def _require_sizes(self, ids: Sequence[Any] | None) -> None:
         n = self.n_samples_
@@ -340,6 +350,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         require_range(self.candidates or n, "candidates", low=self.m)
         if ids is not None and len(ids) != n:
             raise InvalidInputError(f"{len(ids)} row ids were given for {n} samples: there must be one for each.")
+        moments = isinstance(self.objective_, MomentObjective)
+        inputs = isinstance(self.objective_, MomentObjective) and self.objective_.needs_inputs
+        d = input_size(self.stream_.plain(torch.arange(1))) if inputs else 0
+        samples_within(self._budget, p=self.p_, q=self.m * self.p_, d=d, sums=moments)
 
     def _set_kernel(self, samples: Batch, choice: str = "auto") -> None:
         """Set the base kernel, exact or sketched for an encoder, and the transformed one."""
@@ -358,13 +372,23 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         kernel = Centred(base, reference) if self.centre else base
         return Cosine(kernel) if self.cosine else kernel
 
-    def _select(self, pool: Batch, draw: torch.Generator) -> Tensor:
-        """Return the landmarks' places in the pool; a sketched kernel runs the encoder once, not once a pass."""
-        kernel = self.kernel_
+    def _select(self, pool: Tensor, draw: torch.Generator) -> Tensor:
+        """Return the landmarks' places in the pool; a sketched kernel runs the encoder once, not once per pass."""
+        kernel, read = self.kernel_, self.stream_.plain
+        raw = kept = batches.sample_bytes(read(pool[:1]))
         if isinstance(self.base_kernel_, SketchedNTK):
-            kernel = self._transformed(Linear(), self.base_kernel_.features(self.reference_))
-            pool = self.base_kernel_.features(pool)
-        return select(pool, self.m, kernel=kernel, method=self.landmarks, generator=draw)
+            sketch = self.base_kernel_
+            kernel = self._transformed(Linear(memory_budget=self._budget), sketch.features(self.reference_))
+            read, kept = lambda indices: sketch.features(self.stream_.plain(indices)), sketch.bytes_per_feature
+        with open_pool(read, pool, self._budget, raw=raw, kept=kept) as candidates:
+            return select(
+                candidates,
+                self.m,
+                kernel=kernel,
+                method=self.landmarks,
+                generator=draw,
+                memory_budget=self._budget,
+            )
 
     def _prepare(self) -> None:
         """Prepare the landmark points and take their Gram matrix."""
@@ -436,6 +460,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._rows_folder = tempfile.TemporaryDirectory(prefix="krepes-rows-")
             workdir = self._rows_folder.name
         return store_rows(self.stream_, self.kernel_, self.prepared_, self.K_mm_, Path(workdir) / "rows", **common)  # type: ignore[arg-type]
+
+    @property
+    def _budget(self) -> Budget:
+        return Budget.of(self.memory_budget)
 
     def _solution(self) -> Solution:
         if not hasattr(self, "solution_"):

@@ -9,8 +9,8 @@ import torch
 
 from krepes.attribution.result import Attribution, Ranking, Top, id_array, require_ranking
 from krepes.batches import Batch, require_usable
+from krepes.budget import Budget, MemoryBudget
 from krepes.errors import InvalidInputError
-from krepes.kernels.entk import GIB
 from krepes.model import Krepes
 from krepes.views.source import as_source
 
@@ -50,7 +50,7 @@ def attribute(model: Krepes, X: Batch, *, ids: Sequence[Any] | None = None) -> A
 
 
 def attributions(
-    model: Krepes, X: Batch, *, ids: Sequence[Any] | None = None, memory_budget: int = GIB
+    model: Krepes, X: Batch, *, ids: Sequence[Any] | None = None, memory_budget: MemoryBudget | None = None
 ) -> Iterator[tuple[slice, Attribution]]:
     """Yield the attributions of the samples in consecutive pieces, whatever their number.
 
@@ -58,14 +58,15 @@ def attributions(
         model: A fitted model.
         X: Un-augmented samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
         ids: The user's own ids of the samples; by default ``0..t-1``.
-        memory_budget: Bytes for a piece, its scores and rankings. The kernel's temporaries have a budget of their own.
+        memory_budget: For a piece, its scores and rankings; by default the model's. The kernel's temporaries have a
+            budget of their own.
 
     Yields:
         The rows of ``X`` that a piece covers, and their attribution.
     """
     source, _ = as_source(X)
     names = _ids(ids, source.n)
-    size = piece_size(memory_budget, q=len(model.A_))
+    size = _piece_size(model, memory_budget)
     for start in range(0, source.n, size):
         rows = slice(start, min(start + size, source.n))
         yield rows, _attribute(model, source.take(torch.arange(rows.start, rows.stop)), names[rows])
@@ -78,17 +79,18 @@ def attribute_stream(
     k: int = 10,
     by: Ranking = "score",
     visitors: Sequence[Visitor] = (),
-    memory_budget: int = GIB,
+    memory_budget: MemoryBudget | None = None,
 ) -> Top:
     """Return the first ``k`` landmarks of every sample without holding ``t x m`` numbers.
 
     Args:
         model: A fitted model.
         X: Un-augmented samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
-        k: Landmarks a sample, at most ``m``.
+        k: Landmarks per sample, at most ``m``.
         by: One of `RANKINGS`.
         visitors: Each is called with every piece of the same pass, so that audits share its kernel rows.
-        memory_budget: Bytes for a piece; the result itself takes 24 bytes for each of its ``t x k`` entries.
+        memory_budget: For a piece; by default the model's. The result itself takes 24 bytes for each of its ``t x k``
+            entries.
 
     Returns:
         Ids, scores and indices, ``(t, k)``.
@@ -105,26 +107,11 @@ def attribute_stream(
     return Top(ids=id_array(model.landmark_ids_)[indices.numpy()], scores=scores, indices=indices)
 
 
-def piece_size(memory_budget: int, *, q: int) -> int:
-    """Return how many samples fit a budget.
-
-    Args:
-        memory_budget: Bytes.
-        q: Landmark points, ``p m``.
-
-    Returns:
-        Samples in a piece, at least one.
-
-    Raises:
-        InvalidInputError: If not even one sample fits.
-    """
-    each = COPIES * 8 * q
-    if memory_budget < each:
-        raise InvalidInputError(
-            f"memory_budget={memory_budget} bytes is less than the {each} that one sample takes with q={q} landmark "
-            f"points. Raise the budget."
-        )
-    return min(memory_budget // each, LONGEST_PIECE)
+def _piece_size(model: Krepes, memory_budget: MemoryBudget | None = None) -> int:
+    """Return how many samples of a model are attributed at a time, within a budget or by default the model's."""
+    budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
+    q = len(model.A_)
+    return budget.rows(COPIES * 8 * q, what=f"a sample against q={q} landmark points", most=LONGEST_PIECE)
 
 
 def _attribute(model: Krepes, X: Batch, ids: Sequence[Any]) -> Attribution:

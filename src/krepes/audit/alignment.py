@@ -20,15 +20,12 @@ from krepes.attribution import Attribution, Top, attribute_stream
 from krepes.audit.features import FeatureSpace, agreement
 from krepes.audit.intervals import RunningMean
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.errors import InvalidInputError
-from krepes.kernels.entk import GIB
 from krepes.model import Krepes
 from krepes.views.source import as_source
 
 VARIANTS = ("raw", "normalised")
-
-# Agreements held at once: 32 MiB of float64.
-ENTRIES = 2**22
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,17 @@ class AlignmentSum:
     Random sets are drawn afresh for every sample, in the order of samples: the result does not depend on the pieces.
     """
 
-    def __init__(self, x: Tensor, z: Tensor, names: list[str], *, k: int = 10, sets: int = 20, seed: int = 0) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        z: Tensor,
+        names: list[str],
+        *,
+        k: int = 10,
+        sets: int = 20,
+        seed: int = 0,
+        memory_budget: MemoryBudget = DEFAULT_BUDGET,
+    ) -> None:
         """Prepare the sums.
 
         Args:
@@ -66,10 +73,12 @@ class AlignmentSum:
             k: Landmarks in a set.
             sets: Random sets a sample.
             seed: Seed of the random sets.
+            memory_budget: An eighth of it is what the agreements of some samples may take.
         """
         require_range(k, "k", low=1, high=len(z))
         require_range(sets, "sets", low=20)
         self.x, self.z, self.names, self.k, self.sets = x, z, names, k, sets
+        self.budget = Budget.of(memory_budget)
         self._generator = torch.Generator().manual_seed(seed)
         self._gaps = {variant: RunningMean() for variant in VARIANTS}
 
@@ -92,7 +101,9 @@ class AlignmentSum:
                 f"scores {tuple(scores.shape)} do not fit {len(x)} test rows and {len(self.z)} landmark rows."
             )
         require_finite(scores, "scores")
-        size = max(1, ENTRIES // ((1 + self.sets) * self.k * max(1, x.shape[1])))
+        # Agreements in four versions while they are made and weighed, float64.
+        each = 4 * 8 * (1 + self.sets) * self.k * x.shape[1]
+        size = self.budget.rows(each, what=f"a sample's agreements in {x.shape[1]} columns", share=1 / 8)
         for start in range(0, len(x), size):
             self._add(scores[start : start + size].cpu(), x[start : start + size])
 
@@ -161,7 +172,7 @@ def alignment_gap(
     k: int = 10,
     sets: int = 20,
     seed: int = 0,
-    memory_budget: int = GIB,
+    memory_budget: MemoryBudget | None = None,
 ) -> Alignment:
     """Return the Alignment Gap of a model and the top landmarks of every test sample, in one streamed pass.
 
@@ -174,7 +185,7 @@ def alignment_gap(
         k: Landmarks in a set, and in the top list.
         sets: Random sets a sample, at least 20.
         seed: Seed of the random sets.
-        memory_budget: Bytes for a piece of the pass.
+        memory_budget: For a piece of the pass; by default the model's.
 
     Returns:
         The gaps and the top landmarks.
@@ -190,8 +201,11 @@ def alignment_gap(
             f"{len(landmark_rows)} landmark rows were given for {len(model.landmark_ids_)} landmarks: pass the rows "
             f"of model.landmark_ids_, in that order."
         )
-    total = AlignmentSum(space.encode(rows), space.encode(landmark_rows), space.defined, k=k, sets=sets, seed=seed)
-    top = attribute_stream(model, X, k=k, visitors=[total], memory_budget=memory_budget)
+    budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
+    total = AlignmentSum(
+        space.encode(rows), space.encode(landmark_rows), space.defined, k=k, sets=sets, seed=seed, memory_budget=budget
+    )
+    top = attribute_stream(model, X, k=k, visitors=[total], memory_budget=budget)
     return Alignment(total.frame(space), top)
 
 

@@ -14,11 +14,10 @@ from scipy.stats import kendalltau
 from torch import Tensor
 
 from krepes.audit.intervals import Z95, Interval
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 
 # Samples that estimate the variance of τ over samples: pairs grow with the square.
 PROJECTED = 2000
-# Signs of pairs of classes held at once.
-ENTRIES = 2**22
 
 
 def tau_over_samples(a: Tensor, b: Tensor) -> Interval:
@@ -49,18 +48,20 @@ def tau_over_samples(a: Tensor, b: Tensor) -> Interval:
     return Interval(tau, (tau - half).clamp_min(-1), (tau + half).clamp_max(1))
 
 
-def tau_over_classes(P: Tensor, Q: Tensor) -> Tensor:
+def tau_over_classes(P: Tensor, Q: Tensor, *, memory_budget: MemoryBudget = DEFAULT_BUDGET) -> Tensor:
     """Return ``τ_b`` of each sample's class probabilities.
 
     Args:
         P: Probabilities of one model, ``(t, C)``.
         Q: Of the other, ``(t, C)``.
+        memory_budget: An eighth of it is what the signs of pairs of classes may take.
 
     Returns:
         ``(t,)``, float64; NaN where a model gives all classes the same probability.
     """
     i, j = torch.triu_indices(P.shape[1], P.shape[1], offset=1)
-    size = max(1, ENTRIES // max(1, len(i)))
+    # Two signs and their squares per pair, float64.
+    size = Budget.of(memory_budget).rows(4 * 8 * len(i), what="the pairs of classes of a sample", share=1 / 8)
     pieces = []
     for p, q in zip(P.split(size), Q.split(size), strict=True):
         s, r = (torch.sign(x[:, i] - x[:, j]).to(torch.float64) for x in (p, q))  # (b, pairs)

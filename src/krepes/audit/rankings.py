@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes.attribution import attributions, compared_scores
 from krepes.batches import Batch
+from krepes.budget import MemoryBudget
 from krepes.errors import InvalidInputError
-from krepes.kernels.entk import GIB
 from krepes.model import Krepes
 from krepes.views.source import as_source
 
@@ -23,7 +23,7 @@ def rankings(
     k: int = 50,
     landmarks: Batch | None = None,
     seed: int = 0,
-    memory_budget: int = GIB,
+    memory_budget: MemoryBudget | None = None,
 ) -> dict[str, Tensor]:
     """Rank the landmarks of every test sample by influence and by each baseline, in one pass.
 
@@ -34,7 +34,7 @@ def rankings(
         landmarks: The un-augmented landmarks, ``(m, ...)``; by default taken from the data of the fit, which a model
             that was loaded from a run folder no longer has.
         seed: Seed of the random ranking.
-        memory_budget: Bytes for a piece of the pass.
+        memory_budget: For a piece of the pass; by default the model's.
 
     Returns:
         Indices of landmarks, best first, ``(t, k)``, under ``influence``, ``directional``, ``kernel``, ``random``,

@@ -22,9 +22,9 @@ from torch import Tensor
 from krepes._checks import require_finite, require_range
 from krepes.attribution.stream import attributions
 from krepes.batches import Batch
+from krepes.budget import MemoryBudget
 from krepes.concepts.significance import Significance
 from krepes.errors import InvalidInputError
-from krepes.kernels.entk import GIB
 from krepes.model import Krepes
 
 # The held-out third of fewer samples says nothing about accuracy.
@@ -97,7 +97,7 @@ class ConceptVector:
         *,
         name: str = "concept",
         settings: ConceptSettings = DEFAULTS,
-        memory_budget: int = GIB,
+        memory_budget: MemoryBudget | None = None,
     ) -> ConceptVector:
         """Fit a concept in the latent space of a model.
 
@@ -107,7 +107,7 @@ class ConceptVector:
             negatives: A pool of other samples, ``(b, ...)``, from which each fit draws.
             name: What it is called in tables.
             settings: How to fit.
-            memory_budget: Bytes for the kernel rows of a piece of samples.
+            memory_budget: For the kernel rows of a piece of samples; by default the model's.
 
         Returns:
             The concept.

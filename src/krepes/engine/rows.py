@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils import _pytree as pytree
 from tqdm import tqdm
@@ -26,15 +24,14 @@ from tqdm import tqdm
 from krepes import batches
 from krepes._checks import require_finite, require_range
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.engine.moments import Moments, MomentSum
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
-from krepes.storage.files import publish
+from krepes.storage.tensorfile import read_tensors, write_tensors
 
 Views = Iterable[tuple[Tensor, Batch]]
 """Batches ``(indices (b,), views (p, b, ...))``, as `krepes.views.ViewStream` yields: every leaf starts ``(p, b)``."""
-
-DEFAULT_BUDGET = 2**32
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ def collect_moments(
     trace: bool = False,
     shards: str | Path | None = None,
     shard_batches: int = 64,
-    memory_budget: int = DEFAULT_BUDGET,
+    memory_budget: MemoryBudget = DEFAULT_BUDGET,
     progress: bool = True,
 ) -> Moments:
     """Return the moments of all samples in one pass.
@@ -71,7 +68,7 @@ def collect_moments(
         shards: A folder for the moments of finished shards, from which a later call resumes; ``None`` keeps nothing.
             A resumed pass draws the views of a finished shard again to recognise them, but evaluates no kernel.
         shard_batches: Batches of the stream in a shard.
-        memory_budget: Bytes for rows and sums; batches of the stream are cut to fit.
+        memory_budget: For rows and sums, bytes or text such as ``"2G"``; batches of the stream are cut to fit.
         progress: Show a bar with the rate and the time left.
 
     Returns:
@@ -81,12 +78,12 @@ def collect_moments(
         InvalidInputError: If the stream is empty.
     """
     require_range(shard_batches, "shard_batches", low=1)
-    key = fingerprint_key(kernel, K, inputs=inputs, trace=trace)
+    key, budget = fingerprint_key(kernel, K, inputs=inputs, trace=trace), Budget.of(memory_budget)
 
     def moments(shard: Views) -> Moments:
         sums = MomentSum(K)
         for _, X in shard:
-            for piece in pieces(X, kernel, prepared, len(K), memory_budget, inputs=inputs, trace=trace):
+            for piece in pieces(X, kernel, prepared, len(K), budget, inputs=inputs, trace=trace):
                 sums.add(piece.Kbar, diagonal=piece.diagonal, X=piece.X)
         return sums.moments()
 
@@ -102,31 +99,24 @@ def collect_moments(
     return total
 
 
-def batch_size_for(memory_budget: int, *, p: int, q: int, sums: bool = True) -> int:
-    """Return how many samples fit a budget.
+def samples_within(budget: Budget, *, p: int, q: int, d: int = 0, sums: bool = True) -> int:
+    """Return how many samples' rows fit a budget; without room for one it is refused.
 
     Args:
-        memory_budget: Bytes.
+        budget: The memory budget.
         p: Views.
         q: Landmark points.
-        sums: Whether the moment sums must fit beside them.
+        d: Numbers of a flattened input, where the pass collects inputs.
+        sums: Whether the moment sums must fit beside the rows.
 
     Returns:
-        Samples in a batch, at least one.
-
-    Raises:
-        InvalidInputError: If not even one sample fits.
+        Samples, at least one.
     """
     # The most there is at once: merging moments holds five matrices, a sum its rows in three versions; float64.
-    fixed = 5 * p * p * (q + 1) ** 2 * 8 if sums else 0
-    sample = 3 * p * (q + 1) * 8
-    size = (memory_budget - fixed) // sample
-    if size < 1:
-        raise InvalidInputError(
-            f"memory_budget={memory_budget} bytes is too small for q={q} landmark points in p={p} views: moments take "
-            f"{fixed} bytes and the rows of one sample {sample}. Raise the budget or use fewer landmarks."
-        )
-    return size
+    fixed = 5 * 8 * (p * p * (q + 1) ** 2 + (q + 1) * d) if sums else 0
+    inputs = f" and d={d} inputs" if d else ""
+    what = f"the rows of a sample against q={q} landmark points in p={p} views{inputs}"
+    return budget.rows(3 * 8 * p * (q + 1 + d), what=what, fixed=fixed)
 
 
 def pieces(
@@ -134,7 +124,7 @@ def pieces(
     kernel: Kernel,
     prepared: Any,
     q: int,
-    memory_budget: int,
+    budget: Budget,
     *,
     inputs: bool = False,
     trace: bool = False,
@@ -142,7 +132,7 @@ def pieces(
 ) -> Iterator[Piece]:
     """Yield the kernel rows of one batch ``(p, b, ...)`` of the stream, in pieces that fit the budget."""
     views = [_view(X, u) for u in range(batches.count(X))]
-    size = batch_size_for(memory_budget, p=len(views), q=q, sums=sums)
+    size = samples_within(budget, p=len(views), q=q, d=input_size(views[0]) if inputs else 0, sums=sums)
     for start in range(0, batches.count(views[0]), size):
         parts = [batches.take(view, slice(start, start + size)) for view in views]
         found = [kernel.rows(part, prepared, diagonal=trace) for part in parts]
@@ -153,6 +143,11 @@ def pieces(
             diagonal=torch.stack([row.diagonal for row in found if row.diagonal is not None]) if trace else None,
             X=torch.stack([_flat(part) for part in parts]) if inputs else None,
         )
+
+
+def input_size(X: Batch) -> int:
+    """Return ``d``, the numbers of one sample of ``X`` ``(b, ...)`` side by side."""
+    return sum(leaf[0].numel() for leaf in pytree.tree_leaves(X) if isinstance(leaf, Tensor))
 
 
 def with_progress(views: Views, what: str, show: bool) -> Views:
@@ -214,7 +209,7 @@ def _resumed(path: Path, shard: Watched, moments: Callable[[Views], Moments], K:
     """Return the moments of a shard, read from ``path`` where it was finished before, else computed and saved there."""
     if not path.exists():
         part = moments(shard)
-        publish(path, lambda temporary: _save(temporary, part, shard.fingerprint))
+        _save(path, part, shard.fingerprint)
         return part
     part, fingerprint = _load(path, K)
     shard.skip()
@@ -224,19 +219,15 @@ def _resumed(path: Path, shard: Watched, moments: Callable[[Views], Moments], K:
 
 def _save(path: Path, part: Moments, fingerprint: str) -> None:
     tensors = {"M": part.M} if part.KX is None else {"M": part.M, "KX": part.KX}
-    story = {"fingerprint": fingerprint, "n": part.n, "trace": part.trace, "XX": part.XX}
-    # One metadata entry: the format does not promise an order for several, and equal moments should be equal bytes.
-    save_file(tensors, path, metadata={"shard": json.dumps(story, sort_keys=True)})
+    write_tensors(path, tensors, {"fingerprint": fingerprint, "n": part.n, "trace": part.trace, "XX": part.XX})
 
 
 def _load(path: Path, K: Tensor) -> tuple[Moments, str]:
     try:
-        with safe_open(path, framework="pt") as file:
-            story = json.loads(file.metadata()["shard"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-        fingerprint, rest = story.pop("fingerprint"), story
-        return Moments(M=tensors["M"], KX=tensors.get("KX"), K=K.to(torch.float64), **rest), fingerprint
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        tensors, header = read_tensors(path)
+        fingerprint = header.pop("fingerprint")
+        return Moments(M=tensors["M"], KX=tensors.get("KX"), K=K.to(torch.float64), **header), fingerprint
+    except (InvalidInputError, KeyError, TypeError) as error:
         raise RunFolderError(f"{path} is not a readable shard of moments ({error}). Delete it and resume.") from error
 
 

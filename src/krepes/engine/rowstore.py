@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_range
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.engine.rows import (
-    DEFAULT_BUDGET,
     Views,
     Watched,
     fingerprint_key,
@@ -30,7 +30,7 @@ from krepes.engine.rows import (
 )
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
-from krepes.storage.files import publish
+from krepes.storage.files import publish, publish_bytes
 
 VERSION = 1
 
@@ -43,18 +43,21 @@ class RowStore:
         path: The folder.
         K: Gram matrix of the landmark points, ``(q, q)``, float64.
         shards: The mapped arrays, ``(n_shard, p, q)`` each.
+        budget: What objectives may keep of the rows in memory.
     """
 
     path: Path
     K: Tensor
     shards: tuple[np.ndarray[Any, Any], ...]
+    budget: Budget = DEFAULT_BUDGET
 
     @classmethod
-    def open(cls, path: str | Path) -> RowStore:
+    def open(cls, path: str | Path, *, memory_budget: MemoryBudget = DEFAULT_BUDGET) -> RowStore:
         """Open a finished store.
 
         Args:
             path: The folder that `store_rows` filled.
+            memory_budget: What objectives may keep of the rows in memory.
 
         Returns:
             The store; rows stay on disk until they are asked for.
@@ -76,7 +79,7 @@ class RowStore:
             K = torch.from_numpy(np.load(path / "K.npy"))
         except (OSError, EOFError, ValueError) as error:
             raise RunFolderError(f"the row store {path} is damaged: {error}. Delete it and store again.") from error
-        return cls(path=path, K=K, shards=shards)
+        return cls(path=path, K=K, shards=shards, budget=Budget.of(memory_budget))
 
     @property
     def n(self) -> int:
@@ -122,7 +125,7 @@ def store_rows(
     *,
     dtype: torch.dtype = torch.float32,
     shard_batches: int = 64,
-    memory_budget: int = DEFAULT_BUDGET,
+    memory_budget: MemoryBudget = DEFAULT_BUDGET,
     progress: bool = True,
 ) -> RowStore:
     """Write the kernel rows of all samples in one pass, resuming where an earlier call with this ``path`` stopped.
@@ -135,7 +138,7 @@ def store_rows(
         path: The folder to fill; it must be new, or begun by the same data, kernel and settings.
         dtype: Type on disk, float32 or float64.
         shard_batches: Batches of the stream in a file.
-        memory_budget: Bytes for the rows of a batch; batches of the stream are cut to fit.
+        memory_budget: For the rows of a batch, bytes or text such as ``"2G"``; batches of the stream are cut to fit.
         progress: Show a bar with the rate and the time left.
 
     Returns:
@@ -149,12 +152,12 @@ def store_rows(
         raise InvalidInputError(f"rows cannot be stored as {dtype}: pass torch.float32 or torch.float64.")
     require_range(shard_batches, "shard_batches", low=1)
     path = Path(path)
-    key = fingerprint_key(kernel, K, dtype=str(dtype))
+    key, budget = fingerprint_key(kernel, K, dtype=str(dtype)), Budget.of(memory_budget)
     done: list[str] = _read_manifest(path)["shards"] if (path / "store.json").exists() else []
 
     def rows(shard: Views) -> Iterator[np.ndarray[Any, Any]]:
         for _, X in shard:
-            for piece in pieces(X, kernel, prepared, len(K), memory_budget, sums=False):
+            for piece in pieces(X, kernel, prepared, len(K), budget, sums=False):
                 yield piece.Kbar[..., :-1].transpose(0, 1).to("cpu", dtype).numpy()
 
     number = -1
@@ -176,7 +179,7 @@ def store_rows(
         )
     publish(path / "K.npy", lambda temporary: _save_array(temporary, K))
     _write_manifest(path, done, complete=True)
-    return RowStore.open(path)
+    return RowStore.open(path, memory_budget=budget)
 
 
 def _write_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]]) -> None:
@@ -205,7 +208,7 @@ def _save_array(path: Path, K: Tensor) -> None:
 
 def _write_manifest(path: Path, shards: list[str], *, complete: bool) -> None:
     text = json.dumps({"version": VERSION, "complete": complete, "shards": shards}, indent=1)
-    publish(path / "store.json", lambda temporary: temporary.write_text(text))
+    publish_bytes(path / "store.json", text.encode())
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.attribution.result import id_array
+from krepes.budget import Budget, MemoryBudget
 from krepes.engine.moments import Moments
-from krepes.engine.rows import DEFAULT_BUDGET, Piece, pieces, with_progress
+from krepes.engine.rows import Piece, pieces, with_progress
 from krepes.engine.rowstore import RowStore
 from krepes.errors import InvalidInputError
 from krepes.influence.adjoint import Adjoints, solve_adjoints
@@ -45,7 +46,7 @@ def influence(
     damping: float | None = None,
     draws: int = 0,
     path: str | Path | None = None,
-    memory_budget: int = DEFAULT_BUDGET,
+    memory_budget: MemoryBudget | None = None,
     progress: bool = True,
 ) -> Influence:
     """Return the influence of every training row on every outcome.
@@ -59,8 +60,8 @@ def influence(
         draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views, a pass each:
             what a row does on average over its augmentations, which predicts retraining better.
         path: A ``.npy`` file for the values, mapped from there; without it they are held in memory.
-        memory_budget: Bytes for the kernel rows of a batch, and for the values if there is no ``path``. Beside them an
-            outcome holds ``(q + 2 p² h) h`` numbers, whatever n.
+        memory_budget: For the kernel rows of a batch, and for the values if there is no ``path``; by default the
+            model's. Beside them an outcome holds ``(q + 2 p² h) h`` numbers, whatever n.
         progress: Show a bar for each pass.
 
     Returns:
@@ -86,7 +87,8 @@ def influence(
     objective, solution = fitted_objective(model), model.solution_
     labels = _labels(ids, model.n_samples_)
     passes = list(_passes(model, stream, draws))
-    values = _allocate((model.n_samples_, len(chosen)), path, memory_budget)
+    budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
+    values = _allocate((model.n_samples_, len(chosen)), path, budget)
     adjoints = solve_adjoints(
         objective,
         model.data_,
@@ -98,7 +100,7 @@ def influence(
     score = _scorer(objective, model, adjoints)
     for source in passes:
         start = 0
-        for index, piece in enumerate(_pieces(model, objective, source, memory_budget, progress)):
+        for index, piece in enumerate(_pieces(model, objective, source, budget, progress)):
             stop = start + piece.Kbar.shape[1]
             values[start:stop] -= score(index, piece).numpy() / len(passes)
             start = stop
@@ -113,14 +115,14 @@ def _labels(ids: Sequence[Any] | None, n: int) -> np.ndarray[Any, Any]:
     return labels
 
 
-def _allocate(shape: tuple[int, int], path: str | Path | None, memory_budget: int) -> Values:
+def _allocate(shape: tuple[int, int], path: str | Path | None, budget: Budget) -> Values:
     size = 8 * shape[0] * shape[1]
     if path is not None:
         return np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
-    if size > memory_budget:
+    if not budget.fits(size):
         raise InvalidInputError(
-            f"the influences of {shape[0]} rows on {shape[1]} outcomes take {size} bytes, the budget is "
-            f"{memory_budget}. Pass path= to keep them on disk, raise memory_budget, or ask for fewer outcomes at once."
+            f"the influences of {shape[0]} samples on {shape[1]} outcomes take {Budget(size)}, the memory budget is "
+            f"{budget}. Pass path= to keep them on disk, raise memory_budget, or ask for fewer outcomes at once."
         )
     return np.zeros(shape)
 
@@ -157,7 +159,7 @@ def _scorer(objective: Any, model: Krepes, adjoints: Adjoints) -> Callable[[int,
 
 
 def _pieces(
-    model: Krepes, objective: Any, source: ViewStream | RowStore, memory_budget: int, progress: bool
+    model: Krepes, objective: Any, source: ViewStream | RowStore, budget: Budget, progress: bool
 ) -> Iterator[Piece]:
     """Yield rows in the order of the samples, float64; the batches of a row objective are those of its loss."""
     if isinstance(source, RowStore):
@@ -167,6 +169,6 @@ def _pieces(
     inputs = isinstance(objective, MomentObjective) and objective.needs_inputs
     views = source.with_batch_size(objective.batch) if whole else source
     for _, X in with_progress(views, "influence", progress):
-        found = pieces(X, model.kernel_, model.prepared_, len(model.K_mm_), memory_budget, inputs=inputs, sums=False)
+        found = pieces(X, model.kernel_, model.prepared_, len(model.K_mm_), budget, inputs=inputs, sums=False)
         rows = (Piece(piece.Kbar.to("cpu", torch.float64), None, piece.X) for piece in found)
         yield from [Piece(torch.cat([part.Kbar for part in rows], dim=1), None, None)] if whole else rows

@@ -9,8 +9,9 @@ from torch import nn
 
 from krepes import batches
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.errors import InvalidInputError
-from krepes.kernels.entk import GIB, EmpiricalNTK
+from krepes.kernels.entk import EmpiricalNTK
 from krepes.kernels.sketch import SketchedNTK, sketch_cost
 
 logger = logging.getLogger("krepes")
@@ -25,7 +26,7 @@ def tangent_kernel(
     *,
     kernel: str = "auto",
     q: int = 4096,
-    memory_budget: int = GIB,
+    memory_budget: MemoryBudget = DEFAULT_BUDGET,
     **settings: Any,
 ) -> tuple[Tangents, str]:
     """Return the tangent kernel that should cost least for rows against ``m`` landmark points.
@@ -36,7 +37,7 @@ def tangent_kernel(
         m: Number of landmark points.
         kernel: ``"exact"``, ``"sketch"``, or ``"auto"`` to choose by predicted cost.
         q: Features of the sketch.
-        memory_budget: Bytes, passed on to the kernel. An exact kernel whose landmarks would not fit is not chosen.
+        memory_budget: Passed on to the kernel. An exact kernel whose landmarks take more than half is not chosen.
         **settings: Passed on to the kernel: heads, seed, parameters, include_frozen, output.
 
     Returns:
@@ -52,7 +53,7 @@ def tangent_kernel(
     if kernel != "auto":
         return (exact, "exact, as asked") if kernel == "exact" else (sketch, f"sketch with q={q}, as asked")
     cost_exact, cost_sketch, size = predicted_costs(exact, X, m, q)
-    fits = size <= memory_budget // 2
+    fits = Budget.of(memory_budget).fits(size, share=1 / 2)
     take_exact = cost_exact <= cost_sketch and fits
     reason = (
         f"{'exact' if take_exact else f'sketch with q={q}'}: beyond the shared forward and backward pass a row against "

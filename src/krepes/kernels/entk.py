@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.forms import Form
 from krepes.kernels.store import Prepared, squares
 from krepes.kernels.tangent import Coverage, Tangent
 
-GIB = 1 << 30
 LARGEST_CHUNK = 512
 LARGEST_SHARE = 256 << 20
-"""Bytes of activations a chunk of rows is allowed at most: larger chunks leave the cache and gain nothing."""
+"""Bytes of activations that a chunk may take at most: larger chunks leave the cache and gain nothing."""
 
 
 class EmpiricalNTK(Kernel):
@@ -38,8 +38,8 @@ class EmpiricalNTK(Kernel):
         parameters: ``"*"`` for all, ``"last"`` for the last layer, or glob patterns of parameter names.
         include_frozen: Whether parameters with ``requires_grad=False`` count.
         output: Picks the embedding out of what the encoder returns, for encoders that return a tuple or a dict.
-        memory_budget: Bytes for prepared samples, activations and transients together. Prepared samples beyond half of
-            it are spilled to disk. The result itself is not counted.
+        memory_budget: For prepared samples, activations and transients together: bytes, or text such as ``"2G"``.
+            Prepared samples beyond half of it are spilled to disk. The result itself is not counted.
         contraction: Type to multiply in, such as ``torch.bfloat16`` (about 2e-3 relative error); ``None`` is exact.
 
     Example:
@@ -58,19 +58,18 @@ class EmpiricalNTK(Kernel):
         parameters: str | Sequence[str] = "*",
         include_frozen: bool = True,
         output: Callable[[Any], Tensor] | None = None,
-        memory_budget: int = GIB,
+        memory_budget: MemoryBudget = DEFAULT_BUDGET,
         contraction: torch.dtype | None = None,
     ) -> None:
         require_range(heads, "heads", low=1)
-        require_range(memory_budget, "memory_budget", low=1 << 20)
-        self.memory_budget, self.contraction = memory_budget, contraction
+        self.budget, self.contraction = Budget.of(memory_budget), contraction
         self.tangent = Tangent(
             encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
         )
 
     def prepare(self, Y: Batch) -> Prepared:
         """Return the captured gradients of ``Y`` ``(m, ...)``, in memory or spilled to disk."""
-        prepared = Prepared(batches.count(Y), self.memory_budget // 2, self.contraction)
+        prepared = Prepared(batches.count(Y), self.budget, self.contraction)
         for rows, forms in self.chunks(Y, m=1):
             prepared.add(forms, rows)
         prepared.finish()
@@ -96,8 +95,7 @@ class EmpiricalNTK(Kernel):
             exact = None  # sums over long inner dimensions arrive in float64 and stay there until the end
             for i, (form, side) in enumerate(zip(forms, prepared.sides, strict=True)):
                 v = mean.content[i] if mean is not None else None
-                limit = self.memory_budget // 8
-                part = side.contract(form, square=diagonal, v=v, limit=limit, dtype=self.contraction)
+                part = side.contract(form, square=diagonal, v=v, budget=self.budget, dtype=self.contraction)
                 if part.K is not None and part.K.dtype == torch.float64 != dtype:
                     exact = part.K if exact is None else exact.add_(part.K)
                 elif part.K is not None:
@@ -110,8 +108,7 @@ class EmpiricalNTK(Kernel):
 
     def diagonal(self, X: Batch) -> Tensor:
         """Return ``k(x, x)``, ``(n,)``."""
-        limit = self.memory_budget // 8
-        parts = [torch.stack([squares(form, limit) for form in forms]).sum(0) for _, forms in self.chunks(X, m=1)]
+        parts = [torch.stack([squares(form, self.budget) for form in forms]).sum(0) for _, forms in self.chunks(X, m=1)]
         return torch.cat(parts).to(self.tangent.dtype)
 
     def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
@@ -137,13 +134,17 @@ class EmpiricalNTK(Kernel):
     def chunks(self, X: Batch, *, m: int) -> Iterator[tuple[slice, list[Form]]]:
         """Yield ``(slice, forms)`` of as many samples at a time as the memory budget allows against ``m`` columns."""
         self.tangent.probe(X)
-        size = chunk_size(self.tangent, self.memory_budget, columns=m)
+        size = chunk_size(self.tangent, self.budget, columns=m)
         for rows, samples in batches.chunks(X, size):
             yield rows, self.tangent.forms(samples)
 
 
-def chunk_size(tangent: Tangent, memory_budget: int, *, columns: int) -> int:
+def chunk_size(tangent: Tangent, budget: Budget, *, columns: int) -> int:
     """Return how many samples go through the encoder at a time: a quarter of the budget, at most what is useful."""
-    share = min(memory_budget // 4, LARGEST_SHARE)
-    per_row = tangent.bytes_per_sample + 4 * columns * tangent.cotangents.element_size()
-    return max(1, min(LARGEST_CHUNK, int(share // per_row)))
+    each = tangent.bytes_per_sample + 4 * columns * tangent.cotangents.element_size()
+    return budget.rows(
+        each,
+        what=f"a sample inside {type(tangent.encoder).__name__}",
+        share=1 / 4,
+        most=min(LARGEST_CHUNK, int(LARGEST_SHARE // each)),
+    )

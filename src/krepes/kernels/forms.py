@@ -22,6 +22,8 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from krepes.budget import Budget
+
 INNER_BLOCK = 16_384
 """Longest inner dimension of one float32 product: longer ones are summed block by block in float64."""
 TILE = 1 << 20
@@ -88,17 +90,18 @@ def concatenate(forms: list[F]) -> F:
     return replace(forms[0], **joined)  # type: ignore[type-var]
 
 
-def written_out(form: Form, limit: int) -> Iterator[tuple[slice, Tensor]]:
+def written_out(form: Form, budget: Budget) -> Iterator[tuple[slice, Tensor]]:
     """Yield the written-out gradients of a few samples at a time.
 
     Args:
         form: The gradients.
-        limit: Bytes that may be taken at a time; one sample is always yielded.
+        budget: An eighth of it is what they may take.
 
     Yields:
         The samples, and their gradients ``(b, P)``.
     """
-    step = max(1, limit // (form.transient() * getattr(form, form.fields[-1]).element_size()))
+    each = form.transient() * getattr(form, form.fields[-1]).element_size()
+    step = budget.rows(each, what="the written-out gradient of a sample", share=1 / 8)
     for start in range(0, form.n, step):
         rows = slice(start, start + step)
         yield rows, take(form, rows).explicit()

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.kernels.base import Kernel, MeanFeature, Rows
-from krepes.kernels.entk import GIB, chunk_size
+from krepes.kernels.entk import chunk_size
 from krepes.kernels.forms import Form, Lookup, Outer
 from krepes.kernels.patches import Patches
 from krepes.kernels.tangent import Coverage, Tangent
@@ -65,7 +66,8 @@ class SketchedNTK(Kernel):
         parameters: As for `EmpiricalNTK`.
         include_frozen: As for `EmpiricalNTK`.
         output: As for `EmpiricalNTK`.
-        memory_budget: Bytes for activations and transients. Features of prepared samples, ``4 q`` bytes each, are kept.
+        memory_budget: For activations and transients: bytes, or text such as ``"2G"``. Features of prepared samples,
+            ``4 q`` bytes each, are kept beside it.
     """
 
     def __init__(
@@ -79,11 +81,11 @@ class SketchedNTK(Kernel):
         parameters: str | Sequence[str] = "*",
         include_frozen: bool = True,
         output: Callable[[Any], Tensor] | None = None,
-        memory_budget: int = GIB,
+        memory_budget: MemoryBudget = DEFAULT_BUDGET,
     ) -> None:
         require_range(q, "q", low=2)
         require_range(heads, "heads", low=1)
-        self.q, self.sketch_seed, self.memory_budget = q, sketch_seed, memory_budget
+        self.q, self.sketch_seed, self.budget = q, sketch_seed, Budget.of(memory_budget)
         self.tangent = Tangent(
             encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
         )
@@ -103,7 +105,7 @@ class SketchedNTK(Kernel):
             The rows and their features, ``(b, q)``.
         """
         self.tangent.probe(X)
-        size = chunk_size(self.tangent, self.memory_budget, columns=self.q)
+        size = chunk_size(self.tangent, self.budget, columns=self.q)
         for rows, samples in batches.chunks(X, size):
             yield rows, self._sketch(self.tangent.forms(samples))
 
@@ -128,6 +130,11 @@ class SketchedNTK(Kernel):
         total = sum(w[rows].to(phi.device) @ phi.double() for rows, phi in self.stream(X))
         assert isinstance(total, Tensor)
         return MeanFeature(content=total.to(self.tangent.dtype), square=float(total.square().sum()))
+
+    @property
+    def bytes_per_feature(self) -> int:
+        """Bytes that ``φ̂(x)`` of one sample takes."""
+        return self.q * self.tangent.dtype.itemsize
 
     def coverage(self) -> list[Coverage]:
         """Return each parameter with the rule that served it; known after the first samples."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from krepes.budget import Budget
 from krepes.kernels.forms import Form, Outer, inner, take, written_out
 
 WORTH_DROPPING = 0.9
@@ -43,7 +44,7 @@ class Side:
     columns: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def contract(
-        self, form: Form, *, square: bool, v: Tensor | None, limit: int, dtype: torch.dtype | None
+        self, form: Form, *, square: bool, v: Tensor | None, budget: Budget, dtype: torch.dtype | None
     ) -> Contraction:
         """Contract the rows of a batch with this side.
 
@@ -51,25 +52,25 @@ class Side:
             form: The group's gradients at ``n`` rows.
             square: Whether ``|G|²`` is wanted.
             v: A gradient ``(P,)`` to take the inner product with, or ``None``.
-            limit: Bytes that written-out gradients of the rows may take at a time.
+            budget: An eighth of it is what written-out gradients of the rows may take at a time.
             dtype: Type to multiply in, or ``None`` for that of the gradients.
 
         Returns:
             The group's contribution.
         """
         if self.G is not None:
-            return self._explicit(form, self.G, square, v, limit, dtype)
+            return self._explicit(form, self.G, square, v, budget, dtype)
         K = None
         if self.form is not None:
             K = _select(_cast(form, dtype), self.columns).gram(_beside(self.form, form))
-        return Contraction(K, squares(form, limit) if square else None, form.dot(v) if v is not None else None)
+        return Contraction(K, squares(form, budget) if square else None, form.dot(v) if v is not None else None)
 
     def _explicit(
-        self, form: Form, G: Tensor, square: bool, v: Tensor | None, limit: int, dtype: torch.dtype | None
+        self, form: Form, G: Tensor, square: bool, v: Tensor | None, budget: Budget, dtype: torch.dtype | None
     ) -> Contraction:
         """Write the rows' gradients out once, a few rows at a time, for all three results."""
         parts = []
-        for _, rows in written_out(form, limit):
+        for _, rows in written_out(form, budget):
             parts.append(
                 Contraction(
                     inner(rows, G, dtype=dtype),
@@ -89,11 +90,11 @@ class Prepared:
 
     Args:
         m: Number of samples that will be added.
-        budget: Bytes the sides may take in memory; beyond it they go to a temporary folder on disk.
+        budget: Half of it is what the sides may take in memory; beyond that they go to a temporary folder on disk.
         dtype: Type the contraction multiplies in, or ``None``.
     """
 
-    def __init__(self, m: int, budget: int, dtype: torch.dtype | None) -> None:
+    def __init__(self, m: int, budget: Budget, dtype: torch.dtype | None) -> None:
         self.m, self.budget, self.dtype = m, budget, dtype
         self.sides: list[Side] = []
         self.folder: tempfile.TemporaryDirectory[str] | None = None
@@ -109,7 +110,7 @@ class Prepared:
             self._allocate(forms)
         for form, side in zip(forms, self.sides, strict=True):
             if side.G is not None:
-                for part, G in written_out(form, self.budget // 4):
+                for part, G in written_out(form, self.budget):
                     side.G[rows][part] = G
             elif side.form is not None:
                 for name in form.fields:
@@ -123,7 +124,7 @@ class Prepared:
     def _allocate(self, forms: list[Form]) -> None:
         routes = [form.route(self.m) for form in forms]
         size = sum(_bytes(form, route) for form, route in zip(forms, routes, strict=True)) * self.m
-        if size > self.budget:
+        if not self.budget.fits(size, share=1 / 2):
             self.folder = tempfile.TemporaryDirectory(prefix="krepes-")
         for i, (form, route) in enumerate(zip(forms, routes, strict=True)):
             if route == "explicit":
@@ -151,9 +152,9 @@ def _beside(form: Form, other: Form) -> Form:
     return replace(form, **{name: getattr(form, name).to(device) for name in form.fields})  # type: ignore[type-var]
 
 
-def squares(form: Form, limit: int) -> Tensor:
-    """Return ``|G_i|²``, ``(n,)``, a few samples at a time, so that ``limit`` bytes hold what is written out."""
-    step = max(1, limit // (8 * form.transient()))  # float64
+def squares(form: Form, budget: Budget) -> Tensor:
+    """Return ``|G_i|²``, ``(n,)``, a few samples at a time: what is written out takes an eighth of the budget."""
+    step = budget.rows(8 * form.transient(), what="the written-out gradient of a sample", share=1 / 8)  # float64
     return torch.cat([take(form, slice(i, i + step)).square() for i in range(0, form.n, step)])
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from krepes import batches, registry
-from krepes._checks import require_range
+from krepes import registry
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, MemoryBudget
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.landmarks.base import LandmarkSelector
@@ -21,43 +21,42 @@ from krepes.landmarks.uniform import Uniform
 
 __all__ = [
     "SELECTORS",
-    "Candidates",
     "KMeansPlusPlus",
     "LandmarkSelector",
     "LeverageHutchinson",
     "LeverageNystrom",
     "RPCholesky",
     "Uniform",
+    "make_selector",
     "select",
 ]
 
-SELECTORS: dict[str, Callable[[], LandmarkSelector]] = registry.loaded(registry.LANDMARKS)
-"""Selectors with their default settings, by name."""
+SELECTORS: dict[str, Callable[..., LandmarkSelector]] = registry.loaded(registry.LANDMARKS)
+"""Selectors by name."""
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """A selector that sees only a uniform sample of the data, so that the cost of its passes is bounded.
+def make_selector(
+    method: str | Mapping[str, Any] | LandmarkSelector, *, memory_budget: MemoryBudget = DEFAULT_BUDGET
+) -> LandmarkSelector:
+    """Return the selector, made with its default settings if only its name is given.
 
-    Attributes:
-        selector: Chooses among the candidates.
-        size: How many candidates to draw; they are held in memory.
+    Args:
+        method: A key of `SELECTORS`, what a selector's ``describe`` returned, or a selector.
+        memory_budget: Of a selector that is made here; one that is given has its own.
+
+    Returns:
+        The selector.
+
+    Raises:
+        InvalidInputError: If the name is unknown.
     """
-
-    selector: LandmarkSelector
-    size: int
-
-    @property
-    def name(self) -> str:
-        """The name of the selector within."""
-        return self.selector.name
-
-    def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
-        """Return ``m`` distinct sorted indices, ``(m,)``."""
-        n = batches.count(X)
-        require_range(self.size, "candidates", low=m)
-        candidates = torch.randperm(n, generator=generator)[: self.size].sort().values
-        return candidates[self.selector(batches.take(X, candidates), m, kernel=kernel, generator=generator)]
+    if isinstance(method, LandmarkSelector):
+        return method
+    settings = {"name": method} if isinstance(method, str) else dict(method)
+    name = settings.pop("name", None)
+    if name not in SELECTORS:
+        raise InvalidInputError(f"method={name!r} is unknown: it must be one of {sorted(SELECTORS)}.")
+    return SELECTORS[name](**settings, memory_budget=memory_budget)
 
 
 def select(
@@ -67,24 +66,21 @@ def select(
     generator: torch.Generator,
     kernel: Kernel | None = None,
     method: str | LandmarkSelector = "rpcholesky",
-    candidates: int | None = None,
+    memory_budget: MemoryBudget = DEFAULT_BUDGET,
 ) -> Tensor:
     """Choose ``m`` landmarks.
 
     Args:
-        X: A batch of ``n`` samples; arrays may be memory-mapped and larger than memory.
+        X: A batch of ``n`` samples; arrays may be memory-mapped and larger than memory. A kernel that runs a network
+            pays for each of them in each pass: a uniformly drawn part bounds the price.
         m: Number of landmarks, at most ``n``.
         generator: Source of every random choice: the same seed gives the same landmarks.
         kernel: Measures the samples; 'uniform' and 'kmeans++' do without.
         method: A key of `SELECTORS`, or a selector with settings of its own.
-        candidates: Choose among this many uniformly drawn samples only. A kernel that runs a network pays for each
-            sample in each pass; this bounds the price.
+        memory_budget: Of a method given by name, besides ``X`` and what the kernel itself needs.
 
     Returns:
         Indices of ``m`` distinct samples, sorted, int64, ``(m,)``.
-
-    Raises:
-        InvalidInputError: If the method is unknown.
 
     Example:
         >>> from krepes.kernels.classic import RBF
@@ -92,9 +88,4 @@ def select(
         >>> select(X, 3, kernel=RBF(1.0), generator=torch.Generator().manual_seed(0))[1:]
         tensor([50, 51])
     """
-    if isinstance(method, str) and method not in SELECTORS:
-        raise InvalidInputError(f"method={method!r} is unknown: it must be one of {sorted(SELECTORS)}.")
-    selector = SELECTORS[method]() if isinstance(method, str) else method
-    if candidates is not None:
-        selector = Candidates(selector, candidates)
-    return selector(X, m, kernel=kernel, generator=generator)
+    return make_selector(method, memory_budget=memory_budget)(X, m, kernel=kernel, generator=generator)

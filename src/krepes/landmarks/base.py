@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from krepes import batches
 from krepes._checks import require_finite
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 
-MEMORY_BUDGET = 2**30
-"""Bytes that a selector may hold by default, besides ``X`` and what the kernel itself needs."""
 
+@dataclass(frozen=True)
+class LandmarkSelector(ABC):
+    """Chooses ``m`` of the samples to carry the coefficients; a frozen dataclass that holds its settings.
 
-class LandmarkSelector(Protocol):
-    """Chooses ``m`` of the samples to carry the coefficients; a frozen dataclass that holds its settings."""
+    Attributes:
+        memory_budget: What a selector may hold besides ``X`` and what the kernel itself needs: bytes, or text such as
+            ``"2G"``.
+    """
 
-    @property
-    def name(self) -> str:
-        """The key under which the selector is registered and recorded."""
+    name: ClassVar[str]
+    memory_budget: MemoryBudget = field(default=DEFAULT_BUDGET, kw_only=True, compare=False)
 
+    @abstractmethod
     def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
         """Return ``m`` distinct indices into ``X``, sorted, int64, ``(m,)``."""
+
+    @property
+    def budget(self) -> Budget:
+        """The memory budget."""
+        return Budget.of(self.memory_budget)
 
 
 def require_selectable(X: Batch, m: int) -> int:
@@ -62,28 +71,28 @@ def require_kernel(kernel: Kernel | None, name: str) -> Kernel:
     return kernel
 
 
-def squared_norms(kernel: Kernel, X: Batch, memory_budget: int) -> Tensor:
+def squared_norms(kernel: Kernel, X: Batch, budget: Budget) -> Tensor:
     """Return ``k(x, x)``, ``(n,)``, in float64 on the CPU, or raise `InvalidInputError` if one is not finite."""
-    pieces = [kernel.diagonal(x).double().cpu() for _, x in pieces_within(X, 8, memory_budget)]
+    pieces = [kernel.diagonal(x).double().cpu() for _, x in pieces_within(X, 8, budget)]
     values = torch.cat(pieces)
     require_finite(values, "the kernel's diagonal over X")
     return values.clamp_min(0)
 
 
-def pieces_within(X: Batch, row_bytes: int, memory_budget: int) -> Iterator[tuple[slice, Batch]]:
-    """Yield ``(slice, samples)`` pieces that take a quarter of a memory budget.
+def pieces_within(X: Batch, row_bytes: int, budget: Budget, *, share: float = 1 / 4) -> Iterator[tuple[slice, Batch]]:
+    """Yield ``(slice, samples)`` pieces that take a share of a memory budget.
 
     Args:
         X: A batch of ``n`` samples.
         row_bytes: Bytes needed for one sample besides the sample itself.
-        memory_budget: Bytes.
+        budget: The memory budget.
+        share: The part of it.
 
     Yields:
         Each slice of ``range(n)`` with its samples.
     """
-    arrays = [leaf for leaf in pytree.tree_leaves(X) if isinstance(leaf, (Tensor, np.ndarray))]
-    sample_bytes = sum(leaf[:1].nbytes for leaf in arrays)
-    yield from batches.chunks(X, max(1, memory_budget // (4 * (sample_bytes + row_bytes))))
+    size = budget.rows(batches.sample_bytes(X) + row_bytes, what="a candidate and its kernel values", share=share)
+    yield from batches.chunks(X, size)
 
 
 def draw(weights: Tensor, size: int, generator: torch.Generator) -> Tensor:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from krepes.budget import Budget
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -51,19 +53,19 @@ class Factor:
 
 
 @contextmanager
-def open_factor(n: int, m: int, *, dtype: torch.dtype, memory_budget: int) -> Generator[Factor, None, None]:
+def open_factor(n: int, m: int, *, dtype: torch.dtype, budget: Budget) -> Generator[Factor, None, None]:
     """Lend a `Factor`, and remove its file on leaving, also after an error.
 
     Args:
         n: Rows.
         m: Columns.
         dtype: float32 or float64.
-        memory_budget: Bytes; a factor above half of it goes to a file, the other half is left to the pieces.
+        budget: A factor above half of it goes to a file, the other half is left to the pieces.
 
     Yields:
         The factor, of unspecified content.
     """
-    if n * m * dtype.itemsize <= memory_budget // 2:
+    if budget.fits(n * m * dtype.itemsize, share=1 / 2):
         yield Factor((n, m), dtype, file=None, array=torch.empty(n, m, dtype=dtype))
         return
     with tempfile.TemporaryDirectory(prefix="krepes-") as folder:

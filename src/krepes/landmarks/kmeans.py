@@ -18,11 +18,13 @@ from torch import Tensor
 from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
+from krepes.budget import Budget
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
-from krepes.kernels.classic import Linear, distances_from_products, flatten
+from krepes.kernels.classic import Linear
+from krepes.kernels.vectors import distances_from_products, flatten
 from krepes.landmarks.base import (
-    MEMORY_BUDGET,
+    LandmarkSelector,
     draw,
     pieces_within,
     require_kernel,
@@ -32,7 +34,7 @@ from krepes.landmarks.base import (
 
 
 @dataclass(frozen=True)
-class KMeansPlusPlus:
+class KMeansPlusPlus(LandmarkSelector):
     """k-means++ seeding with one trial, without replacement.
 
     A sample whose distance to a chosen one is below rounding counts as its duplicate and is never chosen.
@@ -40,13 +42,12 @@ class KMeansPlusPlus:
     Attributes:
         space: ``"input"`` measures flattened samples and needs no kernel; ``"kernel"`` measures features.
         block: Picks proposed in one pass; ``None`` for ``m / 2``, at least 64.
-        memory_budget: Bytes for the pieces of a pass.
+        memory_budget: For the pieces of a pass.
     """
 
     name: ClassVar[str] = "kmeans++"
     space: Literal["input", "kernel"] = "input"
     block: int | None = None
-    memory_budget: int = MEMORY_BUDGET
 
     def __post_init__(self) -> None:
         if self.space not in {"input", "kernel"}:
@@ -68,10 +69,10 @@ class KMeansPlusPlus:
             InvalidInputError: If fewer than ``m`` samples are distinct.
         """
         n = require_selectable(X, m)
-        metric = require_kernel(kernel, self.name) if self.space == "kernel" else _about_mean(X)
+        metric = require_kernel(kernel, self.name) if self.space == "kernel" else _about_mean(X, self.budget)
         block = self.block if self.block is not None else max(64, m // 2)
         require_range(block, "block", low=1)
-        squares = squared_norms(metric, X, self.memory_budget)
+        squares = squared_norms(metric, X, self.budget)
         chosen = torch.randint(n, (1,), generator=generator)
         d = self._distances(metric, X, chosen, squares)
         while len(chosen) < m:
@@ -90,7 +91,7 @@ class KMeansPlusPlus:
         """Return the squared distance of every sample to the nearest of the chosen, ``(n,)``, float64."""
         prepared = metric.prepare(batches.take(X, chosen))
         d = torch.empty_like(squares)
-        for piece, x in pieces_within(X, 32 * len(chosen), self.memory_budget):
+        for piece, x in pieces_within(X, 32 * len(chosen), self.budget):
             D = distances_from_products(metric.rows(x, prepared).K.cpu(), squares[piece], squares[chosen])
             d[piece] = D.amin(1).double()
         d[chosen] = 0
@@ -110,9 +111,10 @@ class _Shifted(Linear):
         return (X - self.origin).square().sum(1)
 
 
-def _about_mean(X: Batch) -> _Shifted:
+def _about_mean(X: Batch, budget: Budget) -> _Shifted:
     """Return the input-space metric about the mean of the first thousand samples: near the data is enough."""
-    return _Shifted(flatten(batches.take(X, slice(0, 1000))).mean(0))
+    first = budget.rows(2 * batches.sample_bytes(X), what="a candidate", share=1 / 4, most=1000)
+    return _Shifted(flatten(batches.take(X, slice(0, first))).mean(0), memory_budget=budget)
 
 
 def _accept(

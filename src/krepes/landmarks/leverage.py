@@ -8,6 +8,7 @@ the effective dimension stays below ``m``: there is a landmark for every directi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,11 +18,13 @@ from torch import Tensor
 from krepes import batches
 from krepes._checks import require_finite, require_range
 from krepes.batches import Batch
+from krepes.budget import Budget
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
-from krepes.kernels.classic import Linear, flatten
+from krepes.kernels.classic import Linear
+from krepes.kernels.vectors import flatten
 from krepes.landmarks.base import (
-    MEMORY_BUDGET,
+    LandmarkSelector,
     draw_distinct,
     pieces_within,
     require_kernel,
@@ -33,7 +36,7 @@ from krepes.linalg import safe_cholesky, top_eigenpairs
 
 
 @dataclass(frozen=True)
-class LeverageNystrom:
+class LeverageNystrom(LandmarkSelector):
     r"""Leverage scores through ``D`` uniformly drawn columns, with a correction for what they do not reach.
 
     With ``Φ = K_nD W``, ``W Wᵀ = K_DD⁻¹``, and the residual ``r_j = k_jj - |Φ_j|²``
@@ -45,13 +48,12 @@ class LeverageNystrom:
     Attributes:
         columns: ``D``; ``None`` for ``m``.
         ridge: ``λ`` as a share of the mean ``k(x, x)``; ``None`` for ``1 / m``.
-        memory_budget: Bytes for ``Φ`` and the pieces; a ``Φ`` above half of it goes to a file.
+        memory_budget: For ``Φ`` and the pieces; a ``Φ`` above half of it goes to a file.
     """
 
     name: ClassVar[str] = "leverage-nystrom"
     columns: int | None = None
     ridge: float | None = None
-    memory_budget: int = MEMORY_BUDGET
 
     def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
         """Return ``m`` distinct sorted indices, ``(m,)``."""
@@ -72,12 +74,12 @@ class LeverageNystrom:
         kernel = require_kernel(kernel, self.name)
         n = require_selectable(X, m)
         require_range(D := min(n, m if self.columns is None else self.columns), "columns", low=1)
-        squares = squared_norms(kernel, X, self.memory_budget)
+        squares = squared_norms(kernel, X, self.budget)
         damping = _damping(squares, self.ridge, m)
         points = batches.take(X, torch.randperm(n, generator=generator)[:D].sort().values)
         prepared = kernel.prepare(points)
         W = _inverse_root(kernel.rows(points, prepared).K.cpu())
-        with open_factor(n, W.shape[1], dtype=W.dtype, memory_budget=self.memory_budget) as Phi:
+        with open_factor(n, W.shape[1], dtype=W.dtype, budget=self.budget) as Phi:
             gram = self._fill(Phi, kernel, X, prepared, W)
             scores = self._read(Phi, gram, squares, damping)
         require_finite(scores, "the leverage scores")
@@ -86,7 +88,7 @@ class LeverageNystrom:
     def _fill(self, Phi: Factor, kernel: Kernel, X: Batch, prepared: Any, W: Tensor) -> Tensor:
         """Write ``Φ = K_nD W``, ``(n, r)``, piece by piece, and return ``ΦᵀΦ``, ``(r, r)``, float64."""
         gram = torch.zeros(W.shape[1], W.shape[1], dtype=torch.float64)
-        for piece, x in pieces_within(X, 4 * W.element_size() * len(W), self.memory_budget // 2):
+        for piece, x in pieces_within(X, 4 * W.element_size() * len(W), self.budget, share=1 / 8):
             F = kernel.rows(x, prepared).K.cpu() @ W
             Phi.write(piece, 0, F)
             gram += F.T @ F
@@ -96,7 +98,7 @@ class LeverageNystrom:
         """Return the scores, ``(n,)``, from ``Φ``, its Gram matrix and ``k(x, x)``."""
         n, r = Phi.shape
         L, _ = safe_cholesky(gram + damping * torch.eye(r, dtype=torch.float64))
-        size = max(1, self.memory_budget // (8 * Phi.dtype.itemsize * r))
+        size = self.budget.rows(2 * Phi.dtype.itemsize * r, what="the leverage score of a sample", share=1 / 4)
         scores = torch.empty_like(squares)
         for start in range(0, n, size):
             piece = slice(start, start + size)
@@ -108,7 +110,7 @@ class LeverageNystrom:
 
 
 @dataclass(frozen=True)
-class LeverageHutchinson:
+class LeverageHutchinson(LandmarkSelector):
     r"""Leverage scores by random signs and conjugate gradients, the estimator of the paper.
 
         ℓ̂ = mean over probes π of  π ∘ K (K + λ n I)⁻¹ π,   clipped at 0
@@ -122,7 +124,7 @@ class LeverageHutchinson:
         ridge: ``λ`` as a share of the mean ``k(x, x)``; ``None`` for ``1 / m``.
         iterations: Largest number of iterations.
         tolerance: Residual, relative to the probes, at which they end.
-        memory_budget: Bytes for the pieces of a product.
+        memory_budget: For the pieces of a product.
     """
 
     name: ClassVar[str] = "leverage-hutchinson"
@@ -130,7 +132,6 @@ class LeverageHutchinson:
     ridge: float | None = None
     iterations: int = 50
     tolerance: float = 1e-3
-    memory_budget: int = MEMORY_BUDGET
 
     def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
         """Return ``m`` distinct sorted indices, ``(m,)``."""
@@ -151,13 +152,13 @@ class LeverageHutchinson:
         """
         kernel = require_kernel(kernel, self.name)
         n = require_selectable(X, m)
-        damping = _damping(squared_norms(kernel, X, self.memory_budget), self.ridge, m)
+        damping = _damping(squared_norms(kernel, X, self.budget), self.ridge, m)
         signs = torch.randint(2, (n, self.probes), generator=generator)
         P = (2 * signs - 1).to(kernel(batches.take(X, slice(0, 1)), batches.take(X, slice(0, 1))).dtype)
         Y, R, V = torch.zeros_like(P), P.clone(), P.clone()
         rho = R.square().sum(0)
         for _ in range(self.iterations):
-            KV = gram_product(kernel, X, V, self.memory_budget).add_(V, alpha=damping)
+            KV = gram_product(kernel, X, V, self.budget).add_(V, alpha=damping)
             alpha = rho / (V * KV).sum(0)
             Y += alpha * V
             R -= alpha * KV
@@ -170,25 +171,25 @@ class LeverageHutchinson:
         return scores
 
 
-def gram_product(kernel: Kernel, X: Batch, V: Tensor, memory_budget: int) -> Tensor:
+def gram_product(kernel: Kernel, X: Batch, V: Tensor, budget: Budget) -> Tensor:
     """Return ``K V``, ``(n, s)``, in the pieces of a memory budget.
 
     Args:
         kernel: The kernel.
         X: A batch of ``n`` samples.
         V: ``(n, s)``, on the CPU.
-        memory_budget: Bytes.
+        budget: The memory budget.
 
     Returns:
         The product, like ``V``.
     """
     product = torch.zeros_like(V)
     if isinstance(kernel, Linear):
-        W = sum(flatten(x).T.cpu() @ V[piece] for piece, x in pieces_within(X, 0, memory_budget))
-        for piece, x in pieces_within(X, 0, memory_budget):
+        W = sum(flatten(x).T.cpu() @ V[piece] for piece, x in pieces_within(X, 0, budget))
+        for piece, x in pieces_within(X, 0, budget):
             product[piece] = flatten(x).cpu() @ W
         return product
-    side = max(1, int((memory_budget / (4 * V.element_size())) ** 0.5))
+    side = math.isqrt(budget.rows(V.element_size(), what="a kernel value", share=1 / 4))
     for columns, y in batches.chunks(X, side):
         prepared = kernel.prepare(y)
         for rows, x in batches.chunks(X, side):

@@ -23,7 +23,7 @@ from krepes.batches import Batch
 from krepes.errors import RankDeficientKernelError
 from krepes.kernels.base import Kernel
 from krepes.landmarks.base import (
-    MEMORY_BUDGET,
+    LandmarkSelector,
     draw,
     pieces_within,
     require_kernel,
@@ -47,22 +47,21 @@ class Pivots:
 
 
 @dataclass(frozen=True)
-class RPCholesky:
+class RPCholesky(LandmarkSelector):
     """Randomly pivoted Cholesky, accelerated by blocks; the default.
 
-    Each block costs one pass ``kernel.rows(X, pivots)``, besides one for the diagonal. Where a pass is dear, as with
-    a tangent kernel, make the block larger, or bound its cost with the ``candidates`` of `krepes.landmarks.select`.
-    Rows whose residual is below the rounding of their own ``k(x, x)`` count as explained, so float64 data finds more
-    pivots than float32 where the spectrum ends early.
+    Each block costs one pass ``kernel.rows(X, pivots)``, besides one for the diagonal. Where a pass is expensive, as
+    with a tangent kernel, make the block larger, or pass fewer candidates. Samples whose residual is below the rounding
+    of their own ``k(x, x)`` count as explained, so float64 data finds more pivots than float32 where the spectrum ends
+    early.
 
     Attributes:
         block: Pivots proposed in one pass; ``None`` for ``m / 2``, at least 64.
-        memory_budget: Bytes for the factor and the pieces; a factor ``(n, m)`` above half of it goes to a file.
+        memory_budget: For the factor and the pieces; a factor ``(n, m)`` above half of it goes to a file.
     """
 
     name: ClassVar[str] = "rpcholesky"
     block: int | None = None
-    memory_budget: int = MEMORY_BUDGET
 
     def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
         """Return ``m`` distinct sorted indices, ``(m,)``."""
@@ -84,11 +83,11 @@ class RPCholesky:
         n = require_selectable(X, m)
         block = self.block if self.block is not None else max(64, m // 2)
         require_range(block, "block", low=1)
-        d = squared_norms(kernel, X, self.memory_budget)
+        d = squared_norms(kernel, X, self.budget)
         dtype = kernel(batches.take(X, slice(0, 1)), batches.take(X, slice(0, 1))).dtype
         floor = 32 * torch.finfo(dtype).eps * d
         index = torch.empty(0, dtype=torch.int64)
-        with open_factor(n, m, dtype=dtype, memory_budget=self.memory_budget) as F:
+        with open_factor(n, m, dtype=dtype, budget=self.budget) as F:
             while (k := len(index)) < m:
                 d[d <= floor] = 0
                 _require_residual(d, k, m, dtype)
@@ -105,7 +104,7 @@ class RPCholesky:
         prepared = kernel.prepare(batches.take(X, chosen))
         F_chosen = F.read(chosen, k)
         row_bytes = F.dtype.itemsize * (k + 3 * len(chosen))
-        for piece, x in pieces_within(X, row_bytes, self.memory_budget // 2):
+        for piece, x in pieces_within(X, row_bytes, self.budget, share=1 / 8):
             K = kernel.rows(x, prepared).K.cpu()
             G = torch.addmm(K, F.read(piece, k), F_chosen.T, alpha=-1)
             G = torch.linalg.solve_triangular(L.T.to(G.dtype), G, upper=True, left=False)

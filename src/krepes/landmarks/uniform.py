@@ -11,12 +11,12 @@ from torch import Tensor
 from krepes import batches
 from krepes.batches import Batch
 from krepes.kernels.base import Kernel
-from krepes.landmarks.base import MEMORY_BUDGET, pieces_within, require_selectable
+from krepes.landmarks.base import LandmarkSelector, pieces_within, require_selectable
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """``m`` samples without replacement. It looks at the data only to refuse NaN; equal rows may be chosen together.
+class Uniform(LandmarkSelector):
+    """``m`` samples without replacement. It looks at the data only to refuse NaN; equal samples may be chosen together.
 
     Example:
         >>> Uniform()(torch.zeros(100, 2), 3, generator=torch.Generator().manual_seed(0)).shape
@@ -28,6 +28,6 @@ class Uniform:
     def __call__(self, X: Batch, m: int, *, kernel: Kernel | None = None, generator: torch.Generator) -> Tensor:
         """Return ``m`` distinct sorted indices, ``(m,)``."""
         n = require_selectable(X, m)
-        for piece, x in pieces_within(X, 0, MEMORY_BUDGET):
-            batches.require_usable(x, f"X, counted from row {piece.start},")
+        for piece, x in pieces_within(X, 0, self.budget):
+            batches.require_usable(x, f"X, counted from sample {piece.start},")
         return torch.randperm(n, generator=generator)[:m].sort().values

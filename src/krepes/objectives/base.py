@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
+from krepes.budget import Budget
 from krepes.engine.moments import Moments
 from krepes.linalg import LinearOperator
 
@@ -33,6 +34,10 @@ class RowSource(Protocol):
     @property
     def K(self) -> Tensor:
         """Gram matrix of the landmark points, ``(q, q)``."""
+
+    @property
+    def budget(self) -> Budget:
+        """What an objective may keep of the rows in memory between two passes."""
 
     def batches(self, size: int) -> Iterator[Tensor]:
         """Yield ``K̄``, ``(p, b, q + 1)``, float64, with ``b <= size``: the last column is one."""

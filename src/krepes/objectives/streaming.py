@@ -17,13 +17,11 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_finite
+from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.errors import InvalidInputError
 from krepes.linalg import LinearOperator
 from krepes.objectives._inverses import kronecker
 from krepes.objectives.base import Linearisation, Product, RowObjective, RowSource
-
-CACHE_BYTES = 1 << 30
-"""Embeddings at the expansion point are kept up to this size; beyond it each product computes them again."""
 
 
 class BatchLoss(ABC):
@@ -77,7 +75,10 @@ class StreamedObjective(RowObjective):
         return total
 
     def linearise(self, data: RowSource, theta: Tensor) -> Linearisation:
-        """Return value, gradient, curvature and its preconditioner at ``theta``, from one pass over the rows."""
+        """Return value, gradient, curvature and its preconditioner at ``theta``, from one pass over the rows.
+
+        The embeddings are kept up to half of the budget; beyond it each product computes them again.
+        """
         theta = theta.detach()
         sums: dict[str, Tensor] = {}
         kept: list[tuple[BatchLoss, Tensor]] = []
@@ -85,7 +86,7 @@ class StreamedObjective(RowObjective):
             Z = Kbar @ theta
             terms = {"value": loss.value(Z), "gradient": pull_back(Kbar, loss.gradient(Z))} | loss.summary(Kbar, Z)
             sums = {key: sums.get(key, 0.0) + w * term for key, term in terms.items()}
-            if data.n * Z.shape[0] * Z.shape[2] * Z.element_size() <= CACHE_BYTES:
+            if data.budget.fits(data.n * Z.shape[0] * Z.shape[2] * Z.element_size(), share=1 / 2):
                 kept.append((loss, Z))
         return Linearisation(
             value=float(sums["value"]),
@@ -121,10 +122,12 @@ class MemoryRows:
     Attributes:
         Kbar: ``(p, n, q + 1)``, the last column one.
         K: Gram matrix of the landmark points, ``(q, q)``.
+        budget: What objectives may keep of the rows in memory.
     """
 
     Kbar: Tensor
     K: Tensor
+    budget: Budget = DEFAULT_BUDGET
 
     @classmethod
     def from_kernel(cls, rows: Tensor, K: Tensor) -> MemoryRows:

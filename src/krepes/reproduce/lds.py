@@ -20,6 +20,7 @@ from krepes import influence as inf
 from krepes.attribution import attribute, kernel_similarity, latent_cosine
 from krepes.batches import Batch
 from krepes.kernels.base import Kernel
+from krepes.landmarks import LandmarkSelector
 from krepes.model import Krepes
 from krepes.reproduce.retraining import MARGIN, PAIR, Study
 
@@ -71,7 +72,7 @@ def noise_ceiling(outcomes: Tensor) -> float:
 
 
 @dataclass(frozen=True)
-class FirstRows:
+class FirstRows(LandmarkSelector):
     """Takes the first ``m`` rows as landmarks."""
 
     name: ClassVar[str] = "first"

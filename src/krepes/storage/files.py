@@ -2,31 +2,77 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from krepes.errors import RunFolderError
+from krepes.errors import KrepesError, RunFolderError
 
 
 def publish(path: str | Path, write: Callable[[Path], Any]) -> Path:
     """Let ``write`` fill a temporary neighbour of ``path``, and rename it once it is safely on disk.
+
+    The temporary name is new for each call, so that two writers never fill one file: the last to finish wins, whole. A
+    link is followed, and the file that it leads to is replaced. After an error or an interrupt nothing is left behind.
 
     Args:
         path: The file; its folder is made, an earlier file is replaced.
         write: Fills the file it is given.
 
     Returns:
-        The path.
+        The path. If the file system refuses (no permission, no room, a folder in the way), `RunFolderError` says so.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    write(temporary)
-    with temporary.open("rb+") as handle:
-        os.fsync(handle.fileno())
-    return temporary.replace(path)
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    with _refusals(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(temporary)
+            _flush(temporary)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _flush(target.parent)
+    return Path(path)
+
+
+def publish_bytes(path: str | Path, content: bytes) -> Path:
+    """Publish a file of this content; see `publish`."""
+    return publish(path, lambda temporary: temporary.write_bytes(content))
+
+
+@contextmanager
+def _refusals(path: str | Path) -> Generator[None, None, None]:
+    """Turn an error of the file system into `RunFolderError` with the path, the reason and what to do."""
+    try:
+        yield
+    except KrepesError:  # what the writer had to say is said already
+        raise
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} could not be written: {error.strerror or error}. Check that its folder may be written to and that "
+            f"the disk has room, or choose another place."
+        ) from error
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
+        return  # a system where a folder cannot be opened
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some network file systems cannot flush a folder; its file was flushed, which is all that they offer.
+        if not (path.is_dir() and error.errno in {errno.EINVAL, errno.ENOTSUP}):
+            raise
+    finally:
+        os.close(handle)
 
 
 def require_writable(path: str | Path, asked_by: str) -> Path:

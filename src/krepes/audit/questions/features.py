@@ -38,7 +38,10 @@ def measure(study: Study) -> Exhibit:
         )
         for method, values in scores.items():
             if method not in sums:
-                sums[method] = AlignmentSum(x, z, space.defined, k=min(K, study.m), seed=study.seed)
+                budget = study.model.memory_budget
+                sums[method] = AlignmentSum(
+                    x, z, space.defined, k=min(K, study.m), seed=study.seed, memory_budget=budget
+                )
             sums[method].add(values, x[rows])
     frames = [total.frame(space).assign(method=method) for method, total in sums.items()]
     table = pd.concat(frames, ignore_index=True)
