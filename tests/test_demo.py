@@ -14,7 +14,8 @@ def applicants():
     return demo.applicants_report(n=400, epochs=4, m=60, progress=False)
 
 
-def test_applicants_find_the_planted_group_and_its_proxy(applicants):
+def test_applicants_find_that_the_district_gives_the_hidden_group_away(applicants):
+    assert "above all through district" in applicants.section("proxy").finding
     leading = applicants.section("features").finding.split(";")[0]
     assert "group" in leading and "district" in leading
     assert not any(column in leading for column in ("age", "income", "hours", "savings", "education", "housing"))
@@ -22,7 +23,7 @@ def test_applicants_find_the_planted_group_and_its_proxy(applicants):
 
 def test_digits_report_shows_pictures_and_judges_the_surrogate():
     report = demo.digits_report(n=300, epochs=3, m=40, progress=False)
-    assert "decide alike" in report.section("trust").finding
+    assert "decide alike" in report.section("faithfulness").finding
     assert render(report).count('<img src="data:image/png') > 100
     # Ten balanced classes: a random landmark shares the class of a tenth of the samples.
     assert float(report.section("samples").headline.value.split("\u00a0")[0]) > 40

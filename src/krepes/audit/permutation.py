@@ -7,7 +7,6 @@ One side is shuffled, the other stands still, so both keep their own frequencies
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -83,31 +82,37 @@ def agreement_test(first: Tensor, second: Tensor, *, draws: int, generator: torc
 
 
 def carrier_test(
-    weights: Tensor, same: Tensor, agree: Callable[[Tensor], Tensor], m: int, *, draws: int, generator: torch.Generator
+    v: Tensor, gap: Tensor, own: Tensor, of_landmark: Tensor, *, draws: int, generator: torch.Generator
 ) -> PermutationTest:
     r"""Test through which columns a hidden label shows in the landmarks that attract a sample.
 
-    .. math:: G_\xi = \frac{\sum_{tl} w_{tl}\, v_\xi(x_t, z_l)\, [s_t = s_l]}{\sum_{tl} w_{tl}\, v_\xi(x_t, z_l)}
+    .. math:: c_\xi = b_\xi \cdot AG_\xi, \qquad
+              b_\xi = \mathrm{cov}(v_\xi, [s_t = s_l]) / \mathrm{var}(v_\xi) \text{ over all pairs } (t, l)
 
-    is how often an attracting landmark that agrees with its sample on column :math:`\xi` shares the hidden label. The
-    rows of the landmarks are shuffled under their labels, so that what is left is the share among attracting landmarks
-    whatever the column says: a column that tells nothing about the label is not above it.
+    A column carries the label if samples agree on it with the landmarks that attract them (its gap :math:`AG_\xi`) and
+    agreeing on it tells that the label is shared (the slope :math:`b_\xi`). The product is the rise in the share of
+    landmarks of the sample's own kind that the column accounts for. The labels of the landmarks are shuffled.
 
     Args:
-        weights: Of each sample's first landmarks, ``(t, k)``.
-        same: Whether they share the hidden label, ``(t, k)``.
-        agree: From an order of the ``m`` landmarks' rows to the agreement on each column, ``(t, k, c)``.
-        m: Landmarks.
+        v: Agreement of every sample with every landmark on each column, ``(t, m, c)``.
+        gap: Mean agreement with attracting landmarks minus that with all, ``(c,)``.
+        own: Hidden codes of the samples, ``(t,)``.
+        of_landmark: Hidden codes of the landmarks, ``(m,)``.
         draws: Shuffles.
         generator: Draws them.
 
     Returns:
-        The test of ``c`` shares.
+        The test of ``c`` products.
     """
+    centred = v - v.mean((0, 1))
+    total = centred.square().sum((0, 1)).clamp_min(1e-300)
+    kinds = torch.cat([own, of_landmark]).unique().tolist()
+    by_kind = torch.stack([centred[own == kind].sum(0) for kind in kinds])  # (kinds, m, c)
+    index = torch.tensor([kinds.index(code) for code in of_landmark.tolist()])
+    everyone = torch.arange(len(index))
 
-    def shares(order: Tensor) -> Tensor:
-        W = (weights[..., None] * agree(order)).flatten(0, 1)  # (t k, c)
-        return same.double().flatten() @ W / W.sum(0).clamp_min(1e-300)
+    def products(kind_of: Tensor) -> Tensor:
+        return by_kind[kind_of, everyone].sum(0) / total * gap
 
-    shuffled = [shares(torch.randperm(m, generator=generator)) for _ in range(draws)]
-    return PermutationTest.of(shares(torch.arange(m)), torch.stack(shuffled))
+    shuffled = [products(index[torch.randperm(len(index), generator=generator)]) for _ in range(draws)]
+    return PermutationTest.of(products(index), torch.stack(shuffled))

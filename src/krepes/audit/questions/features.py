@@ -77,10 +77,11 @@ def sentence(table: pd.DataFrame) -> str:
     if not len(others):
         return f"{found}; no other column is left to compare. Zero is what chance gives."
     following = others.iloc[0]
-    return (
-        f"{found}; of the other {len(others)} columns the next is {text(following['column'])} with "
-        f"{signed(following['estimate'])}. Zero is what chance gives."
-    )
+    larger = following["estimate"] > named["estimate"].min()
+    rank = "is as large, but not surely above zero," if larger else "the next is"
+    name, gap = text(following["column"]), signed(following["estimate"])
+    said = f"{name} {rank} with {gap}" if larger else f"{rank} {name} with {gap}"
+    return f"{found}; of the other {len(others)} columns {said}. Zero is what chance gives."
 
 
 def headline(table: pd.DataFrame) -> tuple[str, str] | None:

@@ -15,8 +15,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from krepes.attribution import attributions
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Unit, Verdict, View
 from krepes.audit.features import agreement
+from krepes.audit.intervals import mean_interval
 from krepes.audit.labels import shared_codes
 from krepes.audit.permutation import PermutationTest, agreement_test, carrier_test, holm
 from krepes.audit.rankings import encode, first
@@ -24,7 +25,9 @@ from krepes.audit.study import Pair, Study
 from krepes.audit.wording import METHODS, listing, number, percent, signed, text
 from krepes.views.source import evenly_spaced
 
-DRAWS, SHUFFLES, K, PROBE_ROWS, LEVEL = 999, 199, 10, 5000, 0.05
+DRAWS, K, PROBE_ROWS, LEVEL = 999, 10, 5000, 0.05
+PAIRED = 1000
+"""Test samples that are compared with every landmark, column by column."""
 PROBE, ANCHORED, CARRIER, MAJORITY = "probe", "anchored", "carrier", "majority"
 COLUMNS = ["hidden", "measure", "by", "estimate", "null", "null_high", "p", "p_corrected", "n"]
 ENCODER, SURROGATE, INPUT = "encoder", "surrogate", "input"
@@ -93,25 +96,26 @@ def _carriers(
     seen = [i for i, column in enumerate(study.space.defined) if column not in study.hidden]
     if not seen:
         return []
-    x = study.space.encode(study.tables[1])[:, seen]
+    rows = evenly_spaced(study.t, PAIRED)
+    x = study.space.encode(study.tables[1])[:, seen][rows]
     z = study.space.encode(study.tables[0].iloc[study.model.landmarks_.numpy()])[:, seen]
-    members, weights = [], []
-    for _, found in attributions(study.model, study.X_test):
-        top = first(found.scores, min(K, study.m))
-        members.append(top)
-        weights.append(found.scores.gather(1, top).abs())
-    top, w = torch.cat(members), torch.cat(weights)
-    test_of = carrier_test(
-        w,
-        of_landmark[top] == test[:, None],
-        lambda order: agreement(x[:, None], z[order][top]),
-        study.m,
-        draws=SHUFFLES,
-        generator=generator,
-    )
-    corrected = holm(test_of.p)
+    v = agreement(x[:, None], z[None])  # (t, m, c)
+    gaps = torch.cat([_gaps(found.scores, v[part]) for part, found in attributions(study.model, study.test(rows))])
+    interval = mean_interval(gaps)
+    found = carrier_test(v, interval.estimate, test[rows], of_landmark, draws=DRAWS, generator=generator)
+    # A column that attracting landmarks do not surely share carries nothing, however well it tells the label.
+    p = torch.where(interval.low > 0, found.p, torch.ones_like(found.p))
     columns = [study.space.defined[i] for i in seen]
-    return [_row(name, CARRIER, str(column), test_of, corrected, study.t, i) for i, column in enumerate(columns)]
+    return [_row(name, CARRIER, str(column), found, holm(p), len(rows), i) for i, column in enumerate(columns)]
+
+
+def _gaps(scores: Tensor, v: Tensor) -> Tensor:
+    """Return, sample by sample, the agreement with the landmarks that attract it minus that with all, ``(b, c)``."""
+    top = first(scores, min(K, scores.shape[1]))
+    w = scores.gather(1, top).clamp_min(0)
+    w = w / w.sum(1, keepdim=True).clamp_min(1e-300)
+    attracting = v.gather(1, top[..., None].expand(-1, -1, v.shape[2]))
+    return (w[..., None] * attracting).sum(1) - v.mean(1)
 
 
 def given_away(part: pd.DataFrame, kind: str, by: str) -> pd.Series | None:
@@ -190,9 +194,9 @@ def views(table: pd.DataFrame) -> tuple[View, ...]:
         carried = part[part["measure"] == CARRIER]
         carried = carried.loc[(carried["estimate"] - carried["null"]).sort_values(ascending=False, kind="stable").index]
         if len(carried):
-            lines = tuple(_shown(row, text(row["by"])) for _, row in carried.iterrows())
-            caption = f"How often attracting landmarks that agree on a column also share {text(name)}"
-            found.append(View(caption, ("column", "share", "shuffled", "95 % of shuffles below", "p (Holm)"), lines))
+            lines = tuple(_shown(row, text(row["by"]), "gap") for _, row in carried.iterrows())
+            caption = f"Rise in the share of landmarks of the own {text(name)} that each column accounts for"
+            found.append(View(caption, ("column", "rise", "shuffled", "95 % of shuffles below", "p (Holm)"), lines))
     return tuple(found)
 
 
@@ -201,8 +205,8 @@ def _named(row: pd.Series) -> str:
     return f"a probe on the {by} finds it" if row["measure"] == PROBE else f"anchored by {METHODS.get(by, by)}"
 
 
-def _shown(row: pd.Series, name: str) -> tuple[object, ...]:
-    shares = (Estimate(float(row[key]), unit="share") for key in ("estimate", "null", "null_high"))
+def _shown(row: pd.Series, name: str, unit: Unit = "share") -> tuple[object, ...]:
+    shares = (Estimate(float(row[key]), unit=unit) for key in ("estimate", "null", "null_high"))
     return (name, *shares, number(float(row["p_corrected"]), 2))
 
 
