@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
+from krepes.encoders.frozen import FrozenEncoder
+from krepes.encoders.outputs import Output, describe_output
 from krepes.engine.init import kaiming_init, principal_component_init
 from krepes.engine.moments import Moments
 from krepes.engine.rows import collect_moments
@@ -31,7 +33,7 @@ from krepes.errors import InvalidInputError, NotFittedError, RunFolderError
 from krepes.kernels.auto import tangent_kernel
 from krepes.kernels.base import Kernel
 from krepes.kernels.classic import Linear
-from krepes.kernels.entk import GIB
+from krepes.kernels.entk import GIB, EmpiricalNTK
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.landmarks import SELECTORS, LandmarkSelector, select
@@ -63,6 +65,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         seed: Seed of the reference, the landmarks and the initialisation; also of the views made from plain data.
         memory_budget: Bytes for each part of the pass.
         progress: Show progress bars.
+        output: Where in an encoder's result the embedding is: a position, a key or dotted path, or a function.
+        parameters: Of an encoder, those in its tangent kernel: ``"*"``, ``"last"``, or glob patterns of names.
+        heads: Random scalar heads over an encoder.
+        device: Where an encoder computes; by default where it is. All else is float64 on the CPU.
 
     Attributes:
         landmarks_: Indices of the landmarks among the samples, ``(m,)``, sorted.
@@ -107,6 +113,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         memory_budget: int = GIB,
         progress: bool = True,
+        output: Output = None,
+        parameters: str | Sequence[str] = "*",
+        heads: int = 1,
+        device: str | torch.device | None = None,
     ) -> None:
         self.kernel = kernel
         self.objective = objective
@@ -125,6 +135,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.memory_budget = memory_budget
         self.progress = progress
+        self.output = output
+        self.parameters = parameters
+        self.heads = heads
+        self.device = device
 
     def fit(
         self, X: Any, y: None = None, *, ids: Sequence[Any] | None = None, workdir: str | Path | None = None
@@ -200,6 +214,12 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.kernel_.rows(X, self.prepared_).K.to("cpu", torch.float64)
 
     @property
+    def encoder_(self) -> FrozenEncoder | None:
+        """The encoder that is explained, as the kernel calls it; ``None`` where the kernel has none."""
+        kernel = self.base_kernel_
+        return kernel.tangent.encoder if isinstance(kernel, (EmpiricalNTK, SketchedNTK)) else None
+
+    @property
     def A0_(self) -> Tensor:
         """Coefficients at the start, ``(q, h)``."""
         return self._solution().theta0[:-1]
@@ -247,12 +267,21 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         write_run(folder, arrays, self._manifest(), files)
 
     @classmethod
-    def load(cls, folder: str | Path, kernel: nn.Module | Kernel) -> Krepes:
+    def load(
+        cls,
+        folder: str | Path,
+        kernel: nn.Module | Kernel,
+        *,
+        output: Output = None,
+        device: str | torch.device | None = None,
+    ) -> Krepes:
         """Read a run folder back.
 
         Args:
             folder: What `save` wrote.
             kernel: The encoder or kernel of the run: weights are not stored, their fingerprint is compared.
+            output: Where in the encoder's result the embedding is, if the run was told by a function.
+            device: Where the encoder computes; by default where it is.
 
         Returns:
             A model that transforms and explains; the stream of training data is not part of it.
@@ -261,7 +290,14 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             RunFolderError: If the encoder's weights, the kernel's settings or its values are not those of the run.
         """
         arrays, manifest = read_run(folder)
-        model = cls(kernel, **manifest["parameters"])
+        recorded = manifest["parameters"].pop("output", None)
+        if output is None and isinstance(recorded, dict):
+            raise RunFolderError(
+                f"{folder} was fitted with output={recorded['function']}, a function, and holds only its name. Pass "
+                f"the function: load(folder, encoder, output=...)."
+            )
+        output = recorded if output is None else output
+        model = cls(kernel, output=output, device=device, **manifest["parameters"])
         if manifest["objective"]["name"] in OBJECTIVES:
             model.objective = model.objective_ = make_objective(manifest["objective"])
         if manifest["selector"] in SELECTORS:
@@ -293,8 +329,9 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return model
 
     def _manifest(self) -> dict[str, Any]:
-        skipped = {"kernel", "objective", "landmarks", "augment"}
+        skipped = {"kernel", "objective", "landmarks", "augment", "device"}
         parameters = {key: value for key, value in self.get_params(deep=False).items() if key not in skipped}
+        parameters["output"] = describe_output(self.output)
         moments = self.moments_
         return {
             "versions": versions(),
@@ -345,7 +382,18 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.base_kernel_: Kernel
         if isinstance(self.kernel, nn.Module):
             self.base_kernel_, self.kernel_choice_ = tangent_kernel(
-                self.kernel, samples, self.m * self.p_, kernel=choice, memory_budget=self.memory_budget
+                FrozenEncoder(self.kernel, output=self.output, device=self.device),
+                samples,
+                self.m * self.p_,
+                kernel=choice,
+                memory_budget=self.memory_budget,
+                heads=self.heads,
+                parameters=self.parameters,
+            )
+        elif (self.output, self.parameters, self.heads, self.device) != (None, "*", 1, None):
+            raise InvalidInputError(
+                f"output, parameters, heads and device belong to an encoder, and the kernel is a "
+                f"{type(self.kernel).__name__}. Give them where that is made, such as EmpiricalNTK(encoder, heads=...)."
             )
         elif isinstance(self.kernel, Kernel):
             self.base_kernel_, self.kernel_choice_ = self.kernel, "given"

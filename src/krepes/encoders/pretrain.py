@@ -10,11 +10,14 @@ from torch import nn
 from tqdm import tqdm
 
 from krepes._checks import require_range
+from krepes.encoders.call import call, cast, evaluation, home, unwrapped
 from krepes.encoders.interrupts import deferred_interrupt
 from krepes.encoders.losses import LOSSES, Loss
-from krepes.encoders.training import Epoch, Settings, Training
+from krepes.encoders.outputs import Output, describe_output, require_output
+from krepes.encoders.training import Epoch, Training, TrainingRecipe
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.errors import InvalidInputError
+from krepes.linalg import without_autocast
 from krepes.views import ViewStream
 
 BYOL = "byol"
@@ -25,7 +28,7 @@ class PretrainResult:
     """A trained encoder and how it came about.
 
     Attributes:
-        encoder: In eval mode, without the projector.
+        encoder: The one that was given, in eval mode, without the projector.
         history: Loss and spread of each epoch; ``pandas.DataFrame(history)`` is a table.
     """
 
@@ -33,6 +36,7 @@ class PretrainResult:
     history: tuple[Epoch, ...]
 
 
+@without_autocast()
 def pretrain(
     encoder: nn.Module,
     stream: ViewStream,
@@ -48,6 +52,7 @@ def pretrain(
     checkpoint: str | Path | None = None,
     save_every: int = 10,
     resume: bool = False,
+    output: Output = None,
     progress: bool = True,
 ) -> PretrainResult:
     """Train ``encoder`` on two views of each sample by AdamW, a tenth of warm-up and a cosine down to zero.
@@ -58,7 +63,8 @@ def pretrain(
     point, end the training with an error. Ctrl-C finishes the step under way and saves the checkpoint.
 
     Args:
-        encoder: Trained in place; ``(b, ...) -> (b, d)``.
+        encoder: Trained in place, on its device and in its type; ``(b, ...) -> (b, d)``. What `DataParallel` wraps is
+            trained without it.
         stream: Its first two views are compared; its batch size is the training batch.
         loss: ``"barlow_twins"``, ``"simclr"``, ``"vicreg"``, ``"byol"``, or a function of two projections ``(b, h)``.
         projector: Widths of the head that the loss sees; empty to train on the embedding itself.
@@ -72,6 +78,7 @@ def pretrain(
         checkpoint: A safetensors file, written whole or not at all; it also serves as weights for `load_encoder`.
         save_every: Epochs between checkpoints; the last epoch always makes one.
         resume: Go on from the checkpoint if it is there; it must have been made with the same settings and data.
+        output: Where in the encoder's result the embedding is; see `FrozenEncoder`.
         progress: Show a bar with loss and spread.
 
     Returns:
@@ -83,7 +90,8 @@ def pretrain(
         require_range(number, name, low=0, high=high)
     for name, count in (("epochs", epochs), ("save_every", save_every)):
         require_range(count, name, low=1)
-    settings = Settings(
+    require_output(output)
+    recipe = TrainingRecipe(
         loss=loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__),
         projector=list(projector),
         epochs=epochs,
@@ -93,12 +101,13 @@ def pretrain(
         seed=seed,
         batch_size=stream.batch_size,
         stream=None if checkpoint is None else stream.fingerprint(),
+        output=describe_output(output),
     )
     path = None if checkpoint is None else Path(checkpoint)
     _require_place(path, resume)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        training = Training(_twins(encoder, stream, loss, projector, momentum), stream, settings)
+        training = Training(_twins(unwrapped(encoder), stream, loss, projector, momentum, output), stream, recipe)
         if path is not None and path.exists():
             training.restore(path)
         _run(training, min_spread, path, save_every, progress)
@@ -133,16 +142,27 @@ def _require_place(path: Path | None, resume: bool) -> None:
 
 
 def _twins(
-    encoder: nn.Module, stream: ViewStream, loss: str | Loss, projector: tuple[int, ...], momentum: float
+    encoder: nn.Module,
+    stream: ViewStream,
+    loss: str | Loss,
+    projector: tuple[int, ...],
+    momentum: float,
+    output: Output,
 ) -> Twins:
     if isinstance(loss, str) and loss not in {*LOSSES, BYOL}:
         raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
-    with torch.no_grad():
-        Y = encoder.eval()(stream.plain(torch.tensor([0])))
+    device, dtype = home(encoder)
+    if dtype is not None and dtype.itemsize < 4:
+        raise InvalidInputError(
+            f"the encoder's weights are {dtype}, in which most steps of a training round to nothing. Train "
+            f"encoder.float(), and lower the weights afterwards."
+        )
+    with evaluation(encoder), torch.no_grad():
+        Y = call(encoder, cast(stream.plain(torch.tensor([0])), device, dtype), output)
     if Y.ndim != 2:
         raise InvalidInputError(
             f"the encoder must return (b, d), got {tuple(Y.shape)} for one sample. Pool or flatten."
         )
     if loss == BYOL:
-        return Bootstrap(encoder, Y, projector, momentum)
-    return Twins(encoder, Y, projector, LOSSES[loss] if isinstance(loss, str) else loss)
+        return Bootstrap(encoder, Y, projector, momentum, output)
+    return Twins(encoder, Y, projector, LOSSES[loss] if isinstance(loss, str) else loss, output)

@@ -25,6 +25,7 @@ from krepes._checks import require_range
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel, MeanFeature, Rows
+from krepes.linalg import without_autocast
 
 
 def flatten(X: Batch, what: str = "X") -> Tensor:
@@ -123,6 +124,7 @@ class VectorKernel(Kernel):
         """Return ``Y`` flattened, ``(m, d)``."""
         return flatten(Y, "the prepared points")
 
+    @without_autocast()
     def rows(self, X: Batch, prepared: Tensor, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
         """Return the kernel rows of ``X`` ``(n, ...)`` against what `prepare` returned."""
         n, m = batches.count(X), len(prepared)
@@ -158,6 +160,7 @@ class VectorKernel(Kernel):
         mean = MeanFeature(content=(points, w), square=0.0)
         return MeanFeature(content=mean.content, square=float(w.double() @ self.dot_mean(points, mean).double()))
 
+    @without_autocast()
     def dot_mean(self, X: Batch, mean: MeanFeature) -> Tensor:
         """Return ``<φ_x, φ̄>``, ``(n,)``."""
         first = flatten(batches.take(X, slice(0, 1)))
@@ -206,14 +209,14 @@ def reference_weights(points: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _matching(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring two blocks of vectors to one type, or refuse vectors of different length."""
+    """Bring two blocks of vectors to one type and the device of the second, or refuse vectors of different length."""
     if X.shape[1] != Y.shape[1]:
         raise InvalidInputError(
             f"samples of {X.shape[1]} features cannot be compared with prepared points of {Y.shape[1]}. "
             f"Encode both with the same columns."
         )
     dtype = torch.promote_types(X.dtype, Y.dtype)
-    return X.to(dtype), Y.to(dtype)
+    return X.to(Y.device, dtype), Y.to(dtype)
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,7 @@ class Linear(VectorKernel):
 
     def dot_block(self, X: Tensor, mean: MeanFeature) -> Tensor:
         """Return ``xᵀ φ̄``, ``(b,)``."""
-        return X @ mean.content.to(X.dtype)
+        return X @ mean.content.to(X)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from krepes.landmarks.kmeans import KMeansPlusPlus
 from krepes.landmarks.leverage import LeverageHutchinson, LeverageNystrom
 from krepes.landmarks.rpcholesky import RPCholesky
 from krepes.landmarks.uniform import Uniform
+from krepes.linalg import without_autocast
 
 __all__ = [
     "SELECTORS",
@@ -62,6 +63,7 @@ class Candidates:
         return candidates[self.selector(batches.take(X, candidates), m, kernel=kernel, generator=generator)]
 
 
+@without_autocast()
 def select(
     X: Batch,
     m: int,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.report.content import Facts, Section
 from krepes.report.evidence import Evidence
 from krepes.report.wording import count, text
@@ -46,8 +45,8 @@ def provenance(evidence: Evidence) -> Section:
     )
 
 
-def _network(encoder: nn.Module) -> str:
-    return f"{type(encoder).__name__}, {sum(p.numel() for p in encoder.parameters()):,} parameters"
+def _network(encoder: FrozenEncoder) -> str:
+    return f"{type(encoder.module).__name__}, {sum(p.numel() for p in encoder.parameters.values()):,} parameters"
 
 
 def _encoder(evidence: Evidence, sha: str) -> str:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from krepes.audit import rankme, spectral_entropy
-from krepes.audit.rankings import encode
 from krepes.figures.style import BLUE, GREY, new_figure, styled
 from krepes.report.content import Cell, Headline, Section, Table
 from krepes.report.evidence import Evidence
@@ -63,7 +62,7 @@ def _table(evidence: Evidence, X: object, before: float, after: float) -> Table:
         entropies = (_entropy(A.T @ A), _entropy(A.T @ model.K_mm_ @ A))
         rows.append((Cell(name), *(Cell(number(x), x) for x in (*entropies, rank))))
     if evidence.encoder is not None:
-        E = encode(evidence.encoder, X)
+        E = evidence.encoder.encode(X)
         rows.append((Cell("encoder (baseline)"), NONE, NONE, Cell(number(rankme(E)), rankme(E))))
     caption = "Normalised spectral entropy of the coefficients (1: all dimensions alike) and RankMe of the embeddings"
     return Table(caption, heads("model", "H(AᵀA)", "H(AᵀKA)", "RankMe"), tuple(rows))
