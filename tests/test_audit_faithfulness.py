@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 from krepes.audit import confidence_drop, confidence_drop_of, faithfulness, faithfulness_of, rankings
 from krepes.audit.kendall import tau_over_classes, tau_over_samples
-from krepes.audit.rankings import encode, first, landmark_samples
-from krepes.encoders import MLP
+from krepes.audit.rankings import first, landmark_samples
+from krepes.encoders import MLP, FrozenEncoder
 from krepes.errors import InvalidInputError
 from krepes.kernels.classic import RBF
 from krepes.model import Krepes
@@ -121,7 +121,8 @@ def test_rankings_hold_every_baseline_and_do_not_depend_on_pieces(model, digits)
         agree = (parts[method] == top).double().mean()
         # float32 kernels: pieces of another length may swap near ties.
         assert float(agree) > 0.99
-    E, E_landmarks = encode(model.kernel, X[800:900]), encode(model.kernel, landmark_samples(model))
+    encoder = FrozenEncoder(model.kernel)
+    E, E_landmarks = encoder.encode(X[800:900]), encoder.encode(landmark_samples(model))
     cosine = torch.nn.functional.cosine_similarity(E[:, None], E_landmarks, dim=2)
     assert_close(whole["latent cosine"], first(cosine, 10))
     distance = torch.cdist(X[800:900].double(), X[model.landmarks_].double())
@@ -137,10 +138,11 @@ def test_deleting_the_top_landmarks_costs_more_confidence_than_random_ones(model
 
 def test_encode_leaves_the_encoder_as_it_was(digits):
     encoder = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Dropout(0.5)).train()
-    assert_close(encode(encoder, digits[0][:10], size=3), encode(encoder, digits[0][:10]))
+    frozen = FrozenEncoder(encoder)
+    assert_close(frozen.encode(digits[0][:10], size=3), frozen.encode(digits[0][:10]))
     assert encoder.training
     data = torch.utils.data.TensorDataset(digits[0][:10])
-    assert_close(encode(encoder, data), encode(encoder, digits[0][:10]))
+    assert_close(frozen.encode(data), frozen.encode(digits[0][:10]))
 
 
 def test_refusals(model, digits, tmp_path):

@@ -1,4 +1,4 @@
-"""Every sentence is true of the very table it stands over: random tables, and an oracle that reads the sentence back."""
+"""Every sentence is true of the table it stands over: random tables, and an oracle that reads the sentence back."""
 
 import re
 

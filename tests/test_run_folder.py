@@ -1,4 +1,4 @@
-"""A run folder is data: it is written whole or not at all, by one writer, over nothing that is not ours, and runs nothing."""
+"""A run folder is data: written whole or not at all, by one writer, over nothing that is not ours; it runs nothing."""
 
 import json
 import os

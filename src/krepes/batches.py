@@ -1,12 +1,13 @@
 """A batch is any nesting of dicts, tuples and lists of tensors that share their first axis.
 
 Encoders take a tensor, a tuple or a dict; arrays may be memory-mapped and far larger than memory. These few functions
-are all that the rest of the package needs to know about it.
+are all that the rest of the package needs to know about it. Any other mapping, such as a tokenizer's ``BatchEncoding``,
+is taken as well and comes out as a dict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,34 @@ from krepes._checks import require_finite
 from krepes.errors import InvalidInputError
 
 Batch = Any
-"""A tensor or numpy array ``(n, ...)``, or a dict, tuple or list of such with one common ``n``."""
+"""A tensor or numpy array ``(n, ...)``, or a mapping, tuple or list of such with one common ``n``."""
+
+
+def plain(X: Batch) -> Batch:
+    """Return the batch with every mapping in it as a dict: torch's own tree functions know no other.
+
+    Args:
+        X: A batch.
+
+    Returns:
+        The same tensors and arrays, nested in dicts, tuples and lists.
+
+    Example:
+        >>> from collections import UserDict
+        >>> plain(UserDict(a=1, b=(UserDict(c=2),)))
+        {'a': 1, 'b': ({'c': 2},)}
+    """
+    if isinstance(X, Mapping):
+        return {key: plain(value) for key, value in X.items()}
+    if isinstance(X, (tuple, list)):
+        parts = [plain(value) for value in X]
+        return type(X)(*parts) if hasattr(X, "_fields") else type(X)(parts)  # a named tuple takes one argument each
+    return X
+
+
+def leaves(X: Batch) -> list[Any]:
+    """Return all that is nested in a batch, in its order."""
+    return pytree.tree_leaves(plain(X))
 
 
 def count(X: Batch) -> int:
@@ -37,13 +65,13 @@ def count(X: Batch) -> int:
         >>> count({"a": torch.zeros(3, 2), "b": torch.zeros(3)})
         3
     """
-    leaves = [leaf for leaf in pytree.tree_leaves(X) if isinstance(leaf, (Tensor, np.ndarray))]
-    if not leaves or any(leaf.ndim == 0 for leaf in leaves):
+    arrays = [leaf for leaf in leaves(X) if isinstance(leaf, (Tensor, np.ndarray))]
+    if not arrays or any(leaf.ndim == 0 for leaf in arrays):
         raise InvalidInputError(
             f"a batch needs at least one tensor or array with a sample axis, got {type(X).__name__}. "
             f"Pass a tensor (n, ...), or a dict or tuple of them."
         )
-    lengths = {int(leaf.shape[0]) for leaf in leaves}
+    lengths = {int(leaf.shape[0]) for leaf in arrays}
     if len(lengths) > 1:
         raise InvalidInputError(f"the arrays of a batch must share their first axis, got lengths {sorted(lengths)}.")
     return lengths.pop()
@@ -82,7 +110,7 @@ def take(X: Batch, rows: slice | Tensor | np.ndarray) -> Batch:
             return torch.from_numpy(np.array(chosen))  # a copy: the array may be mapped from a read-only file
         return leaf
 
-    return pytree.tree_map(pick, X)
+    return pytree.tree_map(pick, plain(X))
 
 
 def chunks(X: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
@@ -103,18 +131,18 @@ def chunks(X: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
 
 def map_tensors(function: Callable[[Tensor], Tensor], X: Batch) -> Batch:
     """Return ``X`` with ``function`` applied to each of its tensors."""
-    return pytree.tree_map(lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf, X)
+    return pytree.tree_map(lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf, plain(X))
 
 
 def concatenate(pieces: list[Batch]) -> Batch:
     """Return the batches joined along the sample axis."""
-    return pytree.tree_map(lambda *leaves: torch.cat(leaves), *pieces)
+    return pytree.tree_map(lambda *leaves: torch.cat(leaves), *(plain(piece) for piece in pieces))
 
 
 def require_usable(X: Batch, what: str) -> None:
     """Raise `InvalidInputError` if ``X`` is empty or holds NaN or infinity."""
     if count(X) == 0:
         raise InvalidInputError(f"{what} holds no sample. At least one is required.")
-    for leaf in pytree.tree_leaves(X):
+    for leaf in leaves(X):
         if isinstance(leaf, Tensor):
             require_finite(leaf, what)

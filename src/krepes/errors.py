@@ -31,3 +31,7 @@ class RunFolderError(KrepesError, OSError):
 
 class ConvergenceWarning(UserWarning):
     """A solve stopped before its tolerance; the result says how far it came."""
+
+
+class PrecisionWarning(UserWarning):
+    """Half-precision weights or an outer ``torch.autocast``: the computation is done in float32 or better instead."""

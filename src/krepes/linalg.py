@@ -1,14 +1,39 @@
-"""Small dense linear algebra with the tolerances made explicit: eigenvalues, Cholesky, linear operators."""
+"""Small dense linear algebra with the tolerances made explicit: eigenvalues, Cholesky, linear operators, precision."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from krepes.errors import InvalidInputError
+from krepes.errors import InvalidInputError, PrecisionWarning
+
+AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+
+
+@contextmanager
+def without_autocast() -> Generator[None, None, None]:
+    """Multiply in the types that are given, also where the caller has ``torch.autocast`` on; decorates functions too.
+
+    A `PrecisionWarning` says so, from one place, so that by Python's default it is shown once.
+    """
+    known = (device for device in AUTOCAST if torch.amp.is_autocast_available(device))
+    active = [device for device in known if torch.is_autocast_enabled(device)]
+    with ExitStack() as stack:
+        for device in active:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        if active:
+            warnings.warn(
+                f"torch.autocast is on for {', '.join(active)}: kernels and embeddings are computed without it, in the "
+                f"encoder's own precision, for its eight to eleven bits are too few for gradients.",
+                PrecisionWarning,
+                stacklevel=1,
+            )
+        yield
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
+from krepes.encoders.frozen import FrozenEncoder
+from krepes.encoders.outputs import Output, describe_output
 from krepes.engine.init import kaiming_init, principal_component_init
 from krepes.engine.moments import Moments
 from krepes.engine.rows import collect_moments, input_size, samples_within
@@ -32,6 +34,7 @@ from krepes.errors import InvalidInputError, NotFittedError, RunFolderError
 from krepes.kernels.auto import tangent_kernel
 from krepes.kernels.base import Kernel
 from krepes.kernels.classic import Linear
+from krepes.kernels.entk import EmpiricalNTK
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.landmarks import SELECTORS, LandmarkSelector, select
@@ -66,6 +69,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             bytes, or text such as ``"2G"``. It changes results only at round-off. Candidates that do not fit are kept
             in a temporary file, and work of which not even one sample fits is refused.
         progress: Show progress bars.
+        output: Where in an encoder's result the embedding is: a position, a key or dotted path, or a function.
+        parameters: Of an encoder, those in its tangent kernel: ``"*"``, ``"last"``, or glob patterns of names.
+        heads: Random scalar heads over an encoder.
+        device: Where an encoder computes; by default where it is. All else is float64 on the CPU.
 
     Attributes:
         landmarks_: Indices of the landmarks among the samples, ``(m,)``, sorted.
@@ -110,6 +117,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         memory_budget: MemoryBudget = DEFAULT_BUDGET,
         progress: bool = True,
+        output: Output = None,
+        parameters: str | Sequence[str] = "*",
+        heads: int = 1,
+        device: str | torch.device | None = None,
     ) -> None:
         self.kernel = kernel
         self.objective = objective
@@ -128,6 +139,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.memory_budget = memory_budget
         self.progress = progress
+        self.output = output
+        self.parameters = parameters
+        self.heads = heads
+        self.device = device
 
     def fit(
         self, X: Any, y: None = None, *, ids: Sequence[Any] | None = None, workdir: str | Path | None = None
@@ -203,6 +218,12 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.kernel_.rows(X, self.prepared_).K.to("cpu", torch.float64)
 
     @property
+    def encoder_(self) -> FrozenEncoder | None:
+        """The encoder that is explained, as the kernel calls it; ``None`` where the kernel has none."""
+        kernel = self.base_kernel_
+        return kernel.tangent.encoder if isinstance(kernel, (EmpiricalNTK, SketchedNTK)) else None
+
+    @property
     def A0_(self) -> Tensor:
         """Coefficients at the start, ``(q, h)``."""
         return self._solution().theta0[:-1]
@@ -251,12 +272,21 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         write_run(folder, arrays, self._manifest(), files, rows)
 
     @classmethod
-    def load(cls, folder: str | Path, kernel: nn.Module | Kernel) -> Krepes:
+    def load(
+        cls,
+        folder: str | Path,
+        kernel: nn.Module | Kernel,
+        *,
+        output: Output = None,
+        device: str | torch.device | None = None,
+    ) -> Krepes:
         """Read a run folder back.
 
         Args:
             folder: What `save` wrote.
             kernel: The encoder or kernel of the run: weights are not stored, their fingerprint is compared.
+            output: Where in the encoder's result the embedding is, if the run was told by a function.
+            device: Where the encoder computes; by default where it is.
 
         Returns:
             A model that transforms and explains; the stream of training data is not part of it.
@@ -265,7 +295,14 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             RunFolderError: If the encoder's weights, the kernel's settings or its values are not those of the run.
         """
         arrays, manifest = read_run(folder)
-        model = cls(kernel, **manifest["parameters"])
+        recorded = manifest["parameters"].pop("output", None)
+        if output is None and isinstance(recorded, dict):
+            raise RunFolderError(
+                f"{folder} was fitted with output={recorded['function']}, a function, and holds only its name. Pass "
+                f"the function: load(folder, encoder, output=...)."
+            )
+        output = recorded if output is None else output
+        model = cls(kernel, output=output, device=device, **manifest["parameters"])
         if manifest["objective"]["name"] in OBJECTIVES:
             model.objective = model.objective_ = make_objective(manifest["objective"])
         if manifest["selector"] in SELECTORS:
@@ -297,9 +334,10 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return model
 
     def _manifest(self) -> dict[str, Any]:
-        skipped = {"kernel", "objective", "landmarks", "augment"}
+        skipped = {"kernel", "objective", "landmarks", "augment", "device"}
         parameters = {key: value for key, value in self.get_params(deep=False).items() if key not in skipped}
         parameters["memory_budget"] = self._budget.bytes
+        parameters["output"] = describe_output(self.output)
         moments = self.moments_
         return {
             "versions": versions(),
@@ -360,7 +398,18 @@ class Krepes(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.base_kernel_: Kernel
         if isinstance(self.kernel, nn.Module):
             self.base_kernel_, self.kernel_choice_ = tangent_kernel(
-                self.kernel, samples, self.m * self.p_, kernel=choice, memory_budget=self.memory_budget
+                FrozenEncoder(self.kernel, output=self.output, device=self.device),
+                samples,
+                self.m * self.p_,
+                kernel=choice,
+                memory_budget=self.memory_budget,
+                heads=self.heads,
+                parameters=self.parameters,
+            )
+        elif (self.output, self.parameters, self.heads, self.device) != (None, "*", 1, None):
+            raise InvalidInputError(
+                f"output, parameters, heads and device belong to an encoder, and the kernel is a "
+                f"{type(self.kernel).__name__}. Give them where that is made, such as EmpiricalNTK(encoder, heads=...)."
             )
         elif isinstance(self.kernel, Kernel):
             self.base_kernel_, self.kernel_choice_ = self.kernel, "given"

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from krepes._checks import require_finite
 from krepes.audit.intervals import mean_interval
 from krepes.audit.labels import Labels, require_count, shared_codes
-from krepes.audit.rankings import encode, landmark_samples, rankings, require_rankings
+from krepes.audit.rankings import landmark_samples, rankings, require_rankings
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
@@ -53,16 +53,16 @@ def confidence_drop(
     Raises:
         InvalidInputError: If the model explains a kernel, not an encoder.
     """
-    if not isinstance(model.kernel, nn.Module):
+    encoder = model.encoder_
+    if encoder is None:
         raise InvalidInputError(
             f"this model explains the kernel {type(model.kernel).__name__}: there is no encoder whose embeddings a "
             f"k-NN could use. Call confidence_drop_of with embeddings of your own."
         )
     landmarks = landmark_samples(model, landmarks)
     ranked = rankings(model, X, k=delete, landmarks=landmarks, seed=seed)
-    return confidence_drop_of(
-        ranked, encode(model.kernel, X), encode(model.kernel, landmarks), landmark_labels, k=k, delete=delete
-    )
+    E_test, E_landmarks = encoder.encode(X), encoder.encode(landmarks)
+    return confidence_drop_of(ranked, E_test, E_landmarks, landmark_labels, k=k, delete=delete)
 
 
 def confidence_drop_of(

@@ -14,13 +14,12 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 
 from krepes._checks import require_finite
 from krepes.audit.intervals import Interval, mean_interval, share_interval
 from krepes.audit.kendall import tau_over_classes, tau_over_samples
 from krepes.audit.labels import Labels, require_count, shared_codes
-from krepes.audit.rankings import encode
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
@@ -46,13 +45,14 @@ def faithfulness(
     Raises:
         InvalidInputError: If the model explains a kernel, not an encoder.
     """
-    if not isinstance(model.kernel, nn.Module):
+    encoder = model.encoder_
+    if encoder is None:
         raise InvalidInputError(
             f"this model explains the kernel {type(model.kernel).__name__}: there is no encoder to be faithful to."
         )
     return faithfulness_of(
         (model.transform(X_train), model.transform(X_test)),
-        (encode(model.kernel, X_train), encode(model.kernel, X_test)),
+        (encoder.encode(X_train), encoder.encode(X_test)),
         labels_train,
         labels_test,
     )

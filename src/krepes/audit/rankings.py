@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from krepes import batches
 from krepes.attribution import attributions, compared_scores
 from krepes.batches import Batch
 from krepes.budget import MemoryBudget
@@ -48,13 +47,13 @@ def rankings(
         raise InvalidInputError(f"k={k} landmarks were asked of m={m}: k must be between 1 and {m}.")
     source, _ = as_source(X)
     landmarks = landmark_samples(model, landmarks)
-    encoder = model.kernel if isinstance(model.kernel, nn.Module) else None
-    Z_landmarks = None if encoder is None else encode(encoder, landmarks)
+    encoder = model.encoder_
+    Z_landmarks = None if encoder is None else encoder.encode(landmarks)
     generator = torch.Generator().manual_seed(seed)
     pieces: dict[str, list[Tensor]] = {}
     for rows, attribution in attributions(model, X, memory_budget=memory_budget):
         samples = source.take(torch.arange(rows.start, rows.stop))
-        Z_test = None if encoder is None else encode(encoder, samples)
+        Z_test = None if encoder is None else encoder.encode(samples)
         scores = compared_scores(attribution, generator=generator, Z_test=Z_test, Z_landmarks=Z_landmarks)
         if isinstance(samples, Tensor):
             scores["input distance"] = -_distances(samples, landmarks)
@@ -94,33 +93,6 @@ def landmark_samples(model: Krepes, given: Batch | None = None) -> Batch:
     return model.stream_.plain(model.landmarks_)
 
 
-def encode(encoder: nn.Module, X: Batch, *, size: int = 1024) -> Tensor:
-    """Return the embeddings of an encoder in evaluation mode, without gradients.
-
-    Args:
-        encoder: Takes a batch, returns ``(b, ...)``.
-        X: Samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
-        size: Samples a call.
-
-    Returns:
-        Flattened embeddings, ``(t, d)``, float64, on the CPU.
-    """
-    mode = encoder.training
-    parameter = next(encoder.parameters(), None)
-    device = torch.device("cpu") if parameter is None else parameter.device
-    source, _ = as_source(X)
-    encoder.eval()
-    try:
-        with torch.no_grad():
-            pieces = [
-                encoder(batches.map_tensors(lambda x: x.to(device), source.take(rows))).flatten(1).cpu().double()
-                for rows in torch.arange(source.n).split(size)
-            ]
-    finally:
-        encoder.train(mode)
-    return torch.cat(pieces)
-
-
 def require_rankings(found: Mapping[str, Tensor], *, m: int) -> tuple[int, int]:
     """Check that rankings belong together.
 
@@ -149,4 +121,4 @@ def require_rankings(found: Mapping[str, Tensor], *, m: int) -> tuple[int, int]:
 
 
 def _distances(X: Tensor, Y: Tensor) -> Tensor:
-    return torch.cdist(X.flatten(1).double(), Y.flatten(1).double())
+    return torch.cdist(X.flatten(1).cpu().double(), Y.flatten(1).cpu().double())

@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from krepes import batches
 from krepes._checks import require_range
 from krepes.attribution import Attribution, attribute
 from krepes.audit.features import FeatureSpace
 from krepes.audit.labels import Labels, require_count, shared_codes
-from krepes.audit.rankings import encode, rankings
+from krepes.audit.rankings import rankings
 from krepes.batches import Batch
 from krepes.concepts import ConceptVector
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import InvalidInputError
 from krepes.influence import Influence, Outcome, influence, similarity
 from krepes.model import Krepes
@@ -119,9 +119,9 @@ class Study:
         return bool(self.model.solution_.accepted)
 
     @property
-    def encoder(self) -> nn.Module | None:
+    def encoder(self) -> FrozenEncoder | None:
         """The encoder that the model explains, if it explains one and not a kernel."""
-        return self.model.kernel if isinstance(self.model.kernel, nn.Module) else None
+        return self.model.encoder_
 
     @property
     def data(self) -> ViewStream | None:
@@ -183,7 +183,7 @@ class Study:
         """The encoder's embeddings of test samples and landmarks, ``(t, d)`` and ``(m, d)``, if there is one."""
         if self.encoder is None or self.landmarks is None:
             return None
-        return encode(self.encoder, self.test(torch.arange(self.t))), encode(self.encoder, self.landmarks)
+        return self.encoder.encode(self.X_test), self.encoder.encode(self.landmarks)
 
     @cached_property
     def space(self) -> FeatureSpace | None:

@@ -93,14 +93,7 @@ def report(
 
     require_writable(out, "--out")
     if gathered.data is not None and is_run(gathered.data):
-        flags = gathered.flags
-        stray = [flag(name) for name in flags if name not in OF_A_RUN]
-        if stray or gathered.config:
-            raise InvalidInputError(
-                f"{gathered.data} is fitted already: {', '.join(stray or ['--config'])} cannot change it."
-            )
-        where = (moved, flags.get("data_dir"), flags.get("encoder"))
-        space = opened(gathered.data, *where, trust_code, allow_changed_data)
+        space = opened(gathered.data, moved, *_of_a_run(gathered), trust_code, allow_changed_data)
     else:
         folder = Path(out).with_suffix("") / "run"
         space = fit_run(gathered.settings(), folder, groups=group or (), progress=not quiet)
@@ -108,3 +101,11 @@ def report(
     options: dict[str, Any] = {"groups": group or (), "predictions": predictions, "concepts": concept or ()}
     asked = study(space, label=gathered.flags.get("label"), counterfactual=counterfactual, **options)
     say(str(write_report(report_of(asked), out)))
+
+
+def _of_a_run(gathered: Gathered) -> tuple[str | None, str | None]:
+    """Return the folder of data sets and the encoder that were named for a finished run; nothing else can change it."""
+    stray = [flag(name) for name in gathered.flags if name not in OF_A_RUN] + ["--config"] * bool(gathered.config)
+    if stray:
+        raise InvalidInputError(f"{gathered.data} is fitted already: {', '.join(stray)} cannot change it.")
+    return gathered.flags.get("data_dir"), gathered.flags.get("encoder")

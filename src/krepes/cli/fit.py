@@ -72,10 +72,7 @@ def select(
     from krepes.audit import select_by_spectrum
     from krepes.runs.fitting import fit as fit_run
 
-    name, equals, listed = over.partition("=")
-    texts = [text for text in listed.split(",") if text]
-    if not equals or not name or not texts:
-        raise InvalidInputError(f"--over {over!r} is not name=v1,v2,...: name a hyper-parameter and its values.")
+    name, texts = _grid(over)
     models = {}
     for text in texts:
         chosen = replace(settings, objective_options={**settings.objective_options, name: value(text)})
@@ -86,6 +83,15 @@ def select(
         return
     show_frame(selection.curve, f"{name}: normalised spectral entropy and RankMe")
     say(f"{name}={selection.winner} has the highest entropy")
+
+
+def _grid(over: str) -> tuple[str, list[str]]:
+    """Return the hyper-parameter and its values from ``name=v1,v2,...``."""
+    name, equals, listed = over.partition("=")
+    texts = [text for text in listed.split(",") if text]
+    if not equals or not name or not texts:
+        raise InvalidInputError(f"--over {over!r} is not name=v1,v2,...: name a hyper-parameter and its values.")
+    return name, texts
 
 
 def summary(run: Workspace) -> dict[str, Any]:

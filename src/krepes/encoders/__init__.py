@@ -1,6 +1,7 @@
 """Encoders written here and encoders brought along, and a pre-trainer for any of them."""
 
 from krepes.encoders.factory import BUILT_IN, build_encoder
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.load import LoadedEncoder, LoadReport, load_encoder
 from krepes.encoders.mlp import MLP
 from krepes.encoders.pretrain import PretrainResult, pretrain
@@ -14,6 +15,7 @@ __all__ = [
     "MLP",
     "CollapsedEncoderError",
     "Epoch",
+    "FrozenEncoder",
     "LoadReport",
     "LoadedEncoder",
     "PretrainResult",

@@ -14,11 +14,14 @@ from torch import nn
 from tqdm import tqdm
 
 from krepes._checks import require_range
+from krepes.encoders.call import call, cast, evaluation, home, unwrapped
 from krepes.encoders.interrupts import deferred_interrupt
 from krepes.encoders.losses import LOSSES, Loss
-from krepes.encoders.training import Epoch, Settings, Training
+from krepes.encoders.outputs import Output, describe_output, require_output
+from krepes.encoders.training import Epoch, Training, TrainingRecipe
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.errors import InvalidInputError
+from krepes.linalg import without_autocast
 from krepes.views import ViewStream
 
 BYOL = "byol"
@@ -29,7 +32,7 @@ class PretrainResult:
     """A trained encoder and how it came about.
 
     Attributes:
-        encoder: In eval mode, without the projector.
+        encoder: The one that was given, in eval mode, without the projector.
         history: Loss and spread of each epoch; ``pandas.DataFrame(history)`` is a table.
     """
 
@@ -37,6 +40,7 @@ class PretrainResult:
     history: tuple[Epoch, ...]
 
 
+@without_autocast()
 def pretrain(
     encoder: nn.Module,
     stream: ViewStream,
@@ -53,6 +57,7 @@ def pretrain(
     checkpoint: str | Path | None = None,
     save_every: int = 10,
     resume: bool = False,
+    output: Output = None,
     progress: bool = True,
 ) -> PretrainResult:
     """Train ``encoder`` on two views of each sample by AdamW, a tenth of warm-up and a cosine down to zero.
@@ -63,7 +68,8 @@ def pretrain(
     point, end the training with an error. Ctrl-C finishes the step under way and saves the checkpoint.
 
     Args:
-        encoder: Trained in place; ``(b, ...) -> (b, d)``.
+        encoder: Trained in place, on its device and in its type; ``(b, ...) -> (b, d)``. What `DataParallel` wraps is
+            trained without it.
         stream: Its first two views are compared; its batch size is the training batch.
         loss: ``"barlow_twins"``, ``"simclr"``, ``"vicreg"``, ``"byol"``, or a function of two projections ``(b, h)``.
         loss_options: Hyper-parameters of a named loss, such as ``{"lam": 0.01}``.
@@ -78,6 +84,7 @@ def pretrain(
         checkpoint: A safetensors file, written whole or not at all; it also serves as weights for `load_encoder`.
         save_every: Epochs between checkpoints; the last epoch always makes one.
         resume: Go on from the checkpoint if it is there; it must have been made with the same settings and data.
+        output: Where in the encoder's result the embedding is; see `FrozenEncoder`.
         progress: Show a bar with loss and spread.
 
     Returns:
@@ -89,8 +96,9 @@ def pretrain(
         require_range(number, name, low=0, high=high)
     for name, count in (("epochs", epochs), ("save_every", save_every)):
         require_range(count, name, low=1)
+    require_output(output)
     chosen = chosen_loss(loss, loss_options or {})
-    settings = Settings(
+    recipe = TrainingRecipe(
         loss=loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__),
         loss_options=dict(loss_options or {}),
         projector=list(projector),
@@ -101,12 +109,13 @@ def pretrain(
         seed=seed,
         batch_size=stream.batch_size,
         stream=None if checkpoint is None else stream.fingerprint(),
+        output=describe_output(output),
     )
     path = None if checkpoint is None else Path(checkpoint)
     _require_place(path, resume)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        training = Training(_twins(encoder, stream, chosen, projector, momentum), stream, settings)
+        training = Training(_twins(unwrapped(encoder), stream, chosen, projector, momentum, output), stream, recipe)
         if path is not None and path.exists():
             training.restore(path)
         _run(training, min_spread, path, save_every, progress)
@@ -165,14 +174,25 @@ def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
 
 
 def _twins(
-    encoder: nn.Module, stream: ViewStream, loss: Loss | None, projector: tuple[int, ...], momentum: float
+    encoder: nn.Module,
+    stream: ViewStream,
+    loss: Loss | None,
+    projector: tuple[int, ...],
+    momentum: float,
+    output: Output,
 ) -> Twins:
-    with torch.no_grad():
-        Y = encoder.eval()(stream.plain(torch.tensor([0])))
+    device, dtype = home(encoder)
+    if dtype is not None and dtype.itemsize < 4:
+        raise InvalidInputError(
+            f"the encoder's weights are {dtype}, in which most steps of a training round to nothing. Train "
+            f"encoder.float(), and lower the weights afterwards."
+        )
+    with evaluation(encoder), torch.no_grad():
+        Y = call(encoder, cast(stream.plain(torch.tensor([0])), device, dtype), output)
     if Y.ndim != 2:
         raise InvalidInputError(
             f"the encoder must return (b, d), got {tuple(Y.shape)} for one sample. Pool or flatten."
         )
     if loss is None:
-        return Bootstrap(encoder, Y, projector, momentum)
-    return Twins(encoder, Y, projector, loss)
+        return Bootstrap(encoder, Y, projector, momentum, output)
+    return Twins(encoder, Y, projector, loss, output)

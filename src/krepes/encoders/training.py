@@ -40,7 +40,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingRecipe:
     """What the outcome of a training depends on; two trainings that share a checkpoint must agree in all of it."""
 
     loss: str
@@ -53,6 +53,7 @@ class Settings:
     seed: int
     batch_size: int
     stream: str | None
+    output: Any = None
 
 
 class Training:
@@ -61,18 +62,18 @@ class Training:
     Args:
         twins: What is trained.
         stream: Its first two views are compared.
-        settings: How.
+        recipe: How.
     """
 
-    def __init__(self, twins: Twins, stream: ViewStream, settings: Settings) -> None:
-        self.twins, self.stream, self.settings = twins, stream, settings
+    def __init__(self, twins: Twins, stream: ViewStream, recipe: TrainingRecipe) -> None:
+        self.twins, self.stream, self.recipe = twins, stream, recipe
         self.batch_size = min(stream.batch_size, stream.n)
         self.epoch_steps = stream.n // self.batch_size
-        self.steps = settings.epochs * self.epoch_steps
+        self.steps = recipe.epochs * self.epoch_steps
         self.optimiser = torch.optim.AdamW(
             [parameter for parameter in twins.parameters() if parameter.requires_grad],
-            lr=settings.lr,
-            weight_decay=settings.weight_decay,
+            lr=recipe.lr,
+            weight_decay=recipe.weight_decay,
         )
         self.history: list[Epoch] = []
         self.measured: list[tuple[float, float]] = []  # loss and spread of each step since the last epoch's end
@@ -84,8 +85,8 @@ class Training:
 
     def batches(self) -> Iterator[Batch]:
         """Yield the views of the whole batches that are still to come, in a new order and with new noise each epoch."""
-        for epoch in range(len(self.history), self.settings.epochs):
-            generator = torch.Generator().manual_seed(_mix(self.settings.seed, 0, epoch))
+        for epoch in range(len(self.history), self.recipe.epochs):
+            generator = torch.Generator().manual_seed(_mix(self.recipe.seed, 0, epoch))
             stream = self.stream.with_seed(self.stream.seed + int(torch.randint(1, 2**62, (1,), generator=generator)))
             order = torch.randperm(self.stream.n, generator=generator)
             for k in range(len(self.measured), self.epoch_steps):
@@ -93,9 +94,9 @@ class Training:
 
     def advance(self, views: Batch, min_spread: float) -> tuple[float, float]:
         """Take one step on ``views`` ``(p, b, ...)``, unless they show a collapse; return their loss and spread."""
-        torch.manual_seed(_mix(self.settings.seed, 1, self.step))
+        torch.manual_seed(_mix(self.recipe.seed, 1, self.step))
         for group in self.optimiser.param_groups:
-            group["lr"] = self.settings.lr * _rate(self.step / self.steps)
+            group["lr"] = self.recipe.lr * _rate(self.step / self.steps)
         x_a, x_b = (pytree.tree_map(lambda leaf, u=u: leaf[u], views) for u in range(2))
         loss, Y = self.twins(x_a, x_b)
         value, spread = loss.item(), _spread(Y.detach())
@@ -118,14 +119,14 @@ class Training:
             for name, value in state.items()
         }
         history = [asdict(epoch) for epoch in self.history]
-        story = {"format": FORMAT, "training": asdict(self.settings), "history": history, "measured": self.measured}
+        story = {"format": FORMAT, "training": asdict(self.recipe), "history": history, "measured": self.measured}
         write_tensors(path, {**self.twins.state_dict(), **moments}, story)
 
     def restore(self, path: Path) -> None:
         """Go back to a checkpoint.
 
         Args:
-            path: Written by `save` of a training with the same settings.
+            path: Written by `save` of a training with the same recipe.
 
         Raises:
             InvalidInputError: If it is no checkpoint, or one of another training.
@@ -133,7 +134,7 @@ class Training:
         tensors, story = read_tensors(path)
         if story.get("format") != FORMAT or "training" not in story:
             raise InvalidInputError(f"{path} is not a checkpoint of this version's pretrain. Choose another file.")
-        _require_same(asdict(self.settings), story["training"], path)
+        _require_same(asdict(self.recipe), story["training"], path)
         own = self.twins.state_dict()
         if {k: x.shape for k, x in own.items()} != {k: tensors[k].shape for k in tensors if "optimiser/" not in k}:
             raise InvalidInputError(f"{path} belongs to an encoder of other layers or sizes. Build the one it was for.")

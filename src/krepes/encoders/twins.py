@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from krepes.batches import Batch
+from krepes.encoders.call import call, cast, home
 from krepes.encoders.losses import Loss, cosine_distance
+from krepes.encoders.outputs import Output
 
 
 def head(like: Tensor, *widths: int) -> nn.Sequential:
@@ -29,15 +31,25 @@ class Twins(nn.Module):
         Y: Some embeddings, ``(b, d)``: the heads have their size, type and device.
         widths: Of the projector; none leaves the embedding itself.
         compare: The loss of two projections ``(b, h)``.
+        output: Where in the encoder's result the embedding is.
     """
 
-    def __init__(self, encoder: nn.Module, Y: Tensor, widths: tuple[int, ...], compare: Loss) -> None:
+    output: Output
+
+    def __init__(
+        self, encoder: nn.Module, Y: Tensor, widths: tuple[int, ...], compare: Loss, output: Output = None
+    ) -> None:
         super().__init__()
         self.encoder, self.projector, self.compare = encoder, head(Y, *widths), compare
+        object.__setattr__(self, "output", output)  # even if it is a module, it is not a part of what is trained
+
+    def embed(self, encoder: nn.Module, X: Batch) -> Tensor:
+        """Return the embeddings ``(b, d)`` of samples by an encoder of this kind, in its mode and with its graph."""
+        return call(encoder, cast(X, *home(encoder)), self.output)
 
     def forward(self, x_a: Batch, x_b: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss, and the embeddings ``(b, d)`` of the first view."""
-        Y_a, Y_b = self.encoder(x_a), self.encoder(x_b)
+        Y_a, Y_b = self.embed(self.encoder, x_a), self.embed(self.encoder, x_b)
         return self.compare(self.projector(Y_a), self.projector(Y_b)), Y_a
 
     def follow(self, progress: float) -> None:
@@ -55,10 +67,13 @@ class Bootstrap(Twins):
         Y: Some embeddings, ``(b, d)``: the heads have their size, type and device.
         widths: Of the projector; the predictor has its first and its last.
         momentum: :math:`\tau` at the start.
+        output: Where in the encoder's result the embedding is.
     """
 
-    def __init__(self, encoder: nn.Module, Y: Tensor, widths: tuple[int, ...], momentum: float) -> None:
-        super().__init__(encoder, Y, widths, cosine_distance)
+    def __init__(
+        self, encoder: nn.Module, Y: Tensor, widths: tuple[int, ...], momentum: float, output: Output = None
+    ) -> None:
+        super().__init__(encoder, Y, widths, cosine_distance, output)
         widths = widths or (Y.shape[1],)
         self.predictor = head(Y.new_empty(1, widths[-1]), widths[0], widths[-1])
         self.target = copy.deepcopy(nn.Sequential(self.encoder, self.projector)).requires_grad_(False)
@@ -66,10 +81,11 @@ class Bootstrap(Twins):
 
     def forward(self, x_a: Batch, x_b: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss, over both orders of the views, and the embeddings ``(b, d)`` of the first view."""
-        Y_a, Y_b = self.encoder(x_a), self.encoder(x_b)
+        Y_a, Y_b = self.embed(self.encoder, x_a), self.embed(self.encoder, x_b)
         P_a, P_b = (self.predictor(self.projector(Y)) for Y in (Y_a, Y_b))
+        encoder, projector = self.target
         with torch.no_grad():
-            T_a, T_b = self.target(x_a), self.target(x_b)
+            T_a, T_b = (projector(self.embed(encoder, x)) for x in (x_a, x_b))
         return self.compare(P_a, T_b) + self.compare(P_b, T_a), Y_a
 
     @torch.no_grad()

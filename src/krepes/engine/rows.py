@@ -130,18 +130,18 @@ def pieces(
     trace: bool = False,
     sums: bool = True,
 ) -> Iterator[Piece]:
-    """Yield the kernel rows of one batch ``(p, b, ...)`` of the stream, in pieces that fit the budget."""
+    """Yield the kernel rows of one batch ``(p, b, ...)`` of the stream, in pieces that fit the budget, on the CPU."""
     views = [_view(X, u) for u in range(batches.count(X))]
     size = samples_within(budget, p=len(views), q=q, d=input_size(views[0]) if inputs else 0, sums=sums)
     for start in range(0, batches.count(views[0]), size):
         parts = [batches.take(view, slice(start, start + size)) for view in views]
         found = [kernel.rows(part, prepared, diagonal=trace) for part in parts]
-        Kbar = torch.stack([torch.nn.functional.pad(row.K, (0, 1), value=1.0) for row in found])
+        Kbar = torch.stack([torch.nn.functional.pad(row.K, (0, 1), value=1.0) for row in found]).cpu()
         require_finite(Kbar, "a batch of kernel rows")
         yield Piece(
             Kbar=Kbar,
-            diagonal=torch.stack([row.diagonal for row in found if row.diagonal is not None]) if trace else None,
-            X=torch.stack([_flat(part) for part in parts]) if inputs else None,
+            diagonal=torch.stack([row.diagonal for row in found if row.diagonal is not None]).cpu() if trace else None,
+            X=torch.stack([_flat(part) for part in parts]).cpu() if inputs else None,
         )
 
 

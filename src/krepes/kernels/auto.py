@@ -10,6 +10,8 @@ from torch import nn
 from krepes import batches
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
+from krepes.encoders.frozen import FrozenEncoder
+from krepes.encoders.outputs import Output
 from krepes.errors import InvalidInputError
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.kernels.sketch import SketchedNTK, sketch_cost
@@ -20,13 +22,14 @@ Tangents = EmpiricalNTK | SketchedNTK
 
 
 def tangent_kernel(
-    encoder: nn.Module,
+    encoder: nn.Module | FrozenEncoder,
     X: Batch,
     m: int,
     *,
     kernel: str = "auto",
     q: int = 4096,
     memory_budget: MemoryBudget = DEFAULT_BUDGET,
+    output: Output = None,
     **settings: Any,
 ) -> tuple[Tangents, str]:
     """Return the tangent kernel that should cost least for rows against ``m`` landmark points.
@@ -38,7 +41,8 @@ def tangent_kernel(
         kernel: ``"exact"``, ``"sketch"``, or ``"auto"`` to choose by predicted cost.
         q: Features of the sketch.
         memory_budget: Passed on to the kernel. An exact kernel whose landmarks take more than half is not chosen.
-        **settings: Passed on to the kernel: heads, seed, parameters, include_frozen, output.
+        output: Where in the encoder's result the embedding is; see `FrozenEncoder`.
+        **settings: Passed on to the kernel: heads, seed, parameters, include_frozen.
 
     Returns:
         The kernel, and one sentence that says which was taken and why.
@@ -48,6 +52,7 @@ def tangent_kernel(
     """
     if kernel not in {"auto", "exact", "sketch"}:
         raise InvalidInputError(f"kernel={kernel!r} is unknown: choose 'auto', 'exact' or 'sketch'.")
+    encoder = FrozenEncoder.of(encoder, output)  # one for both: it may hold a copy of the weights
     exact = EmpiricalNTK(encoder, memory_budget=memory_budget, **settings)
     sketch = SketchedNTK(encoder, q=q, memory_budget=memory_budget, **settings)
     if kernel != "auto":

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from krepes import batches
 from krepes.batches import Batch
+from krepes.linalg import without_autocast
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Kernel(ABC):
         w = K.new_full((n,), 1.0 / n) if weights is None else weights.to(K)
         return MeanFeature(content=(prepared, w), square=float(w.double() @ (K.double() @ w.double())))
 
+    @without_autocast()
     def dot_mean(self, X: Batch, mean: MeanFeature) -> Tensor:
         """Return ``<φ_x, φ̄>``, ``(n,)``, for the general form of `mean_feature`."""
         prepared, w = mean.content

@@ -7,17 +7,18 @@ any other function are noted as *loose*: they are served by per-sample gradients
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from krepes.batches import Batch
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import UnsupportedEncoderError
 from krepes.kernels.attention import attention
 from krepes.kernels.broadcast import BROADCAST_RULES
@@ -98,55 +99,16 @@ class Watch(TorchFunctionMode):
         return out
 
 
-@contextmanager
-def evaluation(encoder: nn.Module) -> Generator[None, None, None]:
-    """Put the encoder in eval mode, parameters constant, attention's fused path off; restore all of it after."""
-    modes = {module: module.training for module in encoder.modules()}
-    trainable = {parameter: parameter.requires_grad for parameter in encoder.parameters()}
-    fused = torch.backends.mha.get_fastpath_enabled()
-    encoder.eval()
-    for parameter in trainable:  # only the anchor shall make a graph: no gradient of a weight is ever computed
-        parameter.requires_grad_(False)
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with torch.enable_grad():
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
-        for module, training in modes.items():
-            module.training = training
-        for parameter, required in trainable.items():
-            parameter.requires_grad_(required)
-
-
-def apply(encoder: Callable[..., Any], X: Any, output: Callable[[Any], Tensor] | None) -> Tensor:
-    """Return the embeddings ``(n, d)`` of a batch; a dict is passed by keyword, a tuple or list by position."""
-    out = encoder(**X) if isinstance(X, dict) else encoder(*X) if isinstance(X, (tuple, list)) else encoder(X)
-    out = out if output is None else output(out)
-    if not isinstance(out, Tensor) or out.ndim < 2 or not out.is_floating_point():
-        raise UnsupportedEncoderError(
-            f"the encoder must return a floating-point tensor (n, d, ...), got "
-            f"{tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__}. "
-            f"Pass output=lambda result: ... to pick the embedding out of what it returns."
-        )
-    return out.flatten(1)
-
-
 def capture(
-    encoder: nn.Module,
-    X: Any,
-    names: dict[int, str],
-    cotangents: Tensor,
-    output: Callable[[Any], Tensor] | None,
+    encoder: FrozenEncoder, X: Batch, names: dict[int, str], cotangents: Tensor
 ) -> tuple[Tensor, list[Call], set[str]]:
     """Run the encoder once and go back once a head.
 
     Args:
-        encoder: The network, in eval mode (see `evaluation`).
+        encoder: The network.
         X: A batch of ``n`` samples.
         names: Name of each tracked parameter by its ``id``.
         cotangents: Head weights, ``(r, d)``: the scalar outputs are ``cotangents @ encoder(x)``.
-        output: Picks the embedding out of what the encoder returns, or ``None``.
 
     Returns:
         The embeddings ``(n, d)``, the watched calls in the order they were made, and the loose parameters' names.
@@ -157,7 +119,7 @@ def capture(
     anchor = torch.zeros((), dtype=cotangents.dtype, device=cotangents.device, requires_grad=True)
     watch = Watch(names, anchor)
     with watch:
-        Z = apply(encoder, X, output)
+        Z = encoder.embed(X)
     for call in watch.calls:
         if call.site.x._version != call.version:
             raise UnsupportedEncoderError(

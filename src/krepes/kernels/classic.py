@@ -45,7 +45,7 @@ class Linear(VectorKernel):
 
     def dot_block(self, X: Tensor, mean: MeanFeature) -> Tensor:
         """Return ``xᵀ φ̄``, ``(b,)``."""
-        return X @ mean.content.to(X.dtype)
+        return X @ mean.content.to(X)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ each layer's input and output gradient, and each layer is contracted by the chea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,10 +18,13 @@ from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
+from krepes.encoders.frozen import FrozenEncoder
+from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.forms import Form
 from krepes.kernels.store import Prepared, squares
 from krepes.kernels.tangent import Coverage, Tangent
+from krepes.linalg import without_autocast
 
 LARGEST_CHUNK = 512
 LARGEST_SHARE = 256 << 20
@@ -32,12 +35,12 @@ class EmpiricalNTK(Kernel):
     """The exact tangent kernel of an encoder with random scalar heads.
 
     Args:
-        encoder: Any module returning embeddings ``(n, d, ...)``; eval mode is set for each call and restored.
+        encoder: Any module returning embeddings ``(n, d, ...)``; it is left as it was after each call.
         heads: Number of random heads that are averaged.
         seed: Seed of the heads, recorded in `describe`.
         parameters: ``"*"`` for all, ``"last"`` for the last layer, or glob patterns of parameter names.
         include_frozen: Whether parameters with ``requires_grad=False`` count.
-        output: Picks the embedding out of what the encoder returns, for encoders that return a tuple or a dict.
+        output: Where the embedding is in what the encoder returns: a position, a key or dotted path, or a function.
         memory_budget: For prepared samples, activations and transients together: bytes, or text such as ``"2G"``.
             Prepared samples beyond half of it are spilled to disk. The result itself is not counted.
         contraction: Type to multiply in, such as ``torch.bfloat16`` (about 2e-3 relative error); ``None`` is exact.
@@ -51,13 +54,13 @@ class EmpiricalNTK(Kernel):
 
     def __init__(
         self,
-        encoder: nn.Module,
+        encoder: nn.Module | FrozenEncoder,
         *,
         heads: int = 1,
         seed: int = 0,
         parameters: str | Sequence[str] = "*",
         include_frozen: bool = True,
-        output: Callable[[Any], Tensor] | None = None,
+        output: Output = None,
         memory_budget: MemoryBudget = DEFAULT_BUDGET,
         contraction: torch.dtype | None = None,
     ) -> None:
@@ -67,6 +70,7 @@ class EmpiricalNTK(Kernel):
             encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
         )
 
+    @without_autocast()
     def prepare(self, Y: Batch) -> Prepared:
         """Return the captured gradients of ``Y`` ``(m, ...)``, in memory or spilled to disk."""
         prepared = Prepared(batches.count(Y), self.budget, self.contraction)
@@ -75,6 +79,7 @@ class EmpiricalNTK(Kernel):
         prepared.finish()
         return prepared
 
+    @without_autocast()
     def rows(self, X: Batch, prepared: Prepared, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
         """Return kernel rows, and the diagonal and mean products if asked for, from one pass through the network.
 
@@ -106,11 +111,13 @@ class EmpiricalNTK(Kernel):
                 K[rows] = (exact + K[rows]).to(dtype)
         return Rows(K, squares.to(dtype) if diagonal else None, dots.to(dtype) if mean is not None else None)
 
+    @without_autocast()
     def diagonal(self, X: Batch) -> Tensor:
         """Return ``k(x, x)``, ``(n,)``."""
         parts = [torch.stack([squares(form, self.budget) for form in forms]).sum(0) for _, forms in self.chunks(X, m=1)]
         return torch.cat(parts).to(self.tangent.dtype)
 
+    @without_autocast()
     def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
         """Return ``φ̄ = Σ w_i φ_{x_i}`` as one gradient: an inner product with it costs one more forward pass."""
         n = batches.count(X)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from krepes import batches
-from krepes._autodiff import per_sample_jacobian, with_parameters
-from krepes.kernels.capture import apply
+from krepes._autodiff import per_sample_jacobian
+from krepes.encoders.frozen import FrozenEncoder
 
 
 class PerSample:
     """Gradients of the head outputs in the named parameters, one sample at a time, in one vectorised pass if possible.
 
     Args:
-        encoder: The network, in eval mode during calls.
+        encoder: The network.
         names: The parameters to differentiate.
-        output: Picks the embedding out of what the encoder returns, or ``None``.
     """
 
-    def __init__(self, encoder: nn.Module, names: list[str], output: Callable[[Any], Tensor] | None) -> None:
-        self.encoder, self.names, self.output = encoder, names, output
+    def __init__(self, encoder: FrozenEncoder, names: list[str]) -> None:
+        self.encoder, self.names = encoder, names
         self.vectorised = True
 
     def __call__(self, X: Any, cotangents: Tensor) -> Tensor:
@@ -36,7 +34,7 @@ class PerSample:
         Returns:
             The written-out gradients.
         """
-        parameters = dict(self.encoder.named_parameters())
+        parameters = self.encoder.parameters
         chosen = {name: parameters[name].detach() for name in self.names}
         if self.vectorised:
             try:
@@ -52,12 +50,12 @@ class PerSample:
     def _outputs(self, chosen: dict[str, Tensor], x: Any, cotangents: Tensor) -> Tensor:
         """Return the ``(r,)`` head outputs of one sample without its sample axis."""
         X = batches.map_tensors(lambda leaf: leaf.unsqueeze(0), x)
-        return cotangents @ apply(with_parameters(self.encoder, chosen), X, self.output)[0]
+        return cotangents @ self.encoder.embed(X, chosen)[0]
 
     def _one(self, chosen: dict[str, Tensor], X: Any, cotangents: Tensor) -> Tensor:
         """Return ``(1, r P)`` by plain autograd."""
         leaves = {name: value.clone().requires_grad_() for name, value in chosen.items()}
-        outputs = cotangents @ apply(with_parameters(self.encoder, leaves), X, self.output)[0]
+        outputs = cotangents @ self.encoder.embed(X, leaves)[0]
         heads = [torch.autograd.grad(out, list(leaves.values()), retain_graph=True) for out in outputs]
         return torch.cat([g.reshape(1, -1) for gradients in heads for g in gradients], dim=1)
 

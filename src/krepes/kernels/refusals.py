@@ -33,9 +33,10 @@ def require_supported(encoder: nn.Module) -> None:
             "the encoder is a TorchScript module, whose layers cannot be watched. Pass the Python module it was made "
             "from, or nn.Sequential(encoder): slower, for every parameter is then served by per-sample gradients."
         )
-    if not parameters:
+    if not any(parameter.dtype.is_floating_point or parameter.dtype.is_complex for parameter in parameters.values()):
         raise UnsupportedEncoderError(
-            f"{type(encoder).__name__} has no parameters, so it has no tangent kernel. Use a classic kernel instead."
+            f"{type(encoder).__name__} has no parameters in floating point, so it has no tangent kernel. Use a classic "
+            f"kernel instead."
         )
     for name, parameter in parameters.items():
         if parameter.is_complex():

@@ -13,7 +13,7 @@ a relative error that falls as ``q^{-1/2}``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,14 @@ from krepes import batches
 from krepes._checks import require_range
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
+from krepes.encoders.frozen import FrozenEncoder
+from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.entk import chunk_size
 from krepes.kernels.forms import Form, Lookup, Outer
 from krepes.kernels.patches import Patches
 from krepes.kernels.tangent import Coverage, Tangent
+from krepes.linalg import without_autocast
 
 SCATTER, TRANSFORM = 60.0, 17.0
 """Cost of hashing one entry, and of one entry (times log2 q) of a Fourier transform, in multiply-adds of a product."""
@@ -72,7 +75,7 @@ class SketchedNTK(Kernel):
 
     def __init__(
         self,
-        encoder: nn.Module,
+        encoder: nn.Module | FrozenEncoder,
         *,
         q: int = 4096,
         heads: int = 1,
@@ -80,7 +83,7 @@ class SketchedNTK(Kernel):
         sketch_seed: int = 0,
         parameters: str | Sequence[str] = "*",
         include_frozen: bool = True,
-        output: Callable[[Any], Tensor] | None = None,
+        output: Output = None,
         memory_budget: MemoryBudget = DEFAULT_BUDGET,
     ) -> None:
         require_range(q, "q", low=2)
@@ -91,6 +94,7 @@ class SketchedNTK(Kernel):
         )
         self._hashes: dict[int, tuple[Hash, Hash]] = {}
 
+    @without_autocast()
     def features(self, X: Batch) -> Tensor:
         """Return ``φ̂(x)``, ``(n, q)``, for samples ``X`` ``(n, ...)``."""
         return torch.cat([phi for _, phi in self.stream(X)])
@@ -113,6 +117,7 @@ class SketchedNTK(Kernel):
         """Return the features of ``Y``, ``(m, q)``."""
         return self.features(Y)
 
+    @without_autocast()
     def rows(self, X: Batch, prepared: Tensor, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
         """Return inner products of features; see `Kernel.rows`."""
         parts = []
@@ -123,6 +128,7 @@ class SketchedNTK(Kernel):
         K, squares, dots = (torch.cat(column) for column in zip(*parts, strict=True))
         return Rows(K, squares if diagonal else None, dots if mean is not None else None)
 
+    @without_autocast()
     def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
         """Return ``Σ w_i φ̂(x_i)``, by default the mean, as one vector ``(q,)``."""
         n = batches.count(X)

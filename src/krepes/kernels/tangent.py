@@ -12,8 +12,7 @@ layout, a parameter also used elsewhere) is replaced by per-sample gradients the
 from __future__ import annotations
 
 import fnmatch
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +22,11 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointError
 
 from krepes import batches
-from krepes._autodiff import with_parameters
 from krepes.batches import Batch
+from krepes.encoders.frozen import FrozenEncoder
+from krepes.encoders.outputs import Output
 from krepes.errors import NotFittedError, UnsupportedEncoderError
-from krepes.kernels.capture import Call, apply, capture, evaluation
+from krepes.kernels.capture import Call, capture
 from krepes.kernels.forms import Form, Vector
 from krepes.kernels.groups import Group, gradient_form, group_parameters
 from krepes.kernels.layers import Layout
@@ -52,41 +52,40 @@ class Tangent:
     """The tangent features of an encoder, as gradient forms.
 
     Args:
-        encoder: Any module returning embeddings ``(n, d, ...)``. It is put in eval mode for each call and restored.
+        encoder: Any module returning embeddings ``(n, d, ...)``, or one that is frozen already.
         heads: Number ``r`` of random scalar heads.
         seed: Seed of the heads.
         parameters: ``"*"`` for all, ``"last"`` for the last layer, or glob patterns of parameter names.
         include_frozen: Whether parameters with ``requires_grad=False`` count. A frozen encoder has only such.
-        output: Picks the embedding out of what the encoder returns, for encoders that return a tuple or a dict.
+        output: Where in the encoder's result the embedding is; see `FrozenEncoder`.
     """
 
     def __init__(
         self,
-        encoder: nn.Module,
+        encoder: nn.Module | FrozenEncoder,
         *,
         heads: int = 1,
         seed: int = 0,
         parameters: str | Sequence[str] = "*",
         include_frozen: bool = True,
-        output: Callable[[Any], Tensor] | None = None,
+        output: Output = None,
     ) -> None:
-        require_supported(encoder)
-        self.encoder, self.heads, self.seed, self.output = encoder, heads, seed, output
+        self.encoder, self.heads, self.seed = FrozenEncoder.of(encoder, output), heads, seed
+        require_supported(self.encoder.module)
         self.parameters = [parameters] if isinstance(parameters, str) else list(parameters)
         self.include_frozen = include_frozen
-        every = dict(encoder.named_parameters())
-        self.tracked = _choose(every, self.parameters, include_frozen)
-        first = next(iter(every.values()))
-        self.dtype, self.device = first.dtype, first.device
+        self.tracked = _choose(self.encoder.parameters, self.parameters, include_frozen)
+        assert self.encoder.dtype is not None
+        self.dtype, self.device = self.encoder.dtype, self.encoder.device
         self.groups: list[Group] | None = None
 
     def forms(self, X: Batch) -> list[Form]:
         """Return one form a group for ``n`` samples: the layers', the loose parameters' if any, the head's."""
         self.probe(X)
-        X = self.cast(X)
+        X = self.encoder.cast(X)
         batches.require_usable(X, "the input of the encoder")
-        with evaluation(self.encoder):
-            Z, calls, _ = capture(self.encoder, X, self._names(), self.cotangents, self.output)
+        with self.encoder.evaluating():
+            Z, calls, _ = capture(self.encoder, X, self._names(), self.cotangents)
             self._require_same_calls(calls)
             assert self.groups is not None
             n = batches.count(X)
@@ -95,14 +94,6 @@ class Tangent:
                 forms.append(Vector(self.per_sample(X, self.cotangents).detach()))
         forms.append(Vector(torch.nn.functional.pad(Z, (0, 1), value=1.0)))
         return forms
-
-    def cast(self, X: Batch) -> Batch:
-        """Return the batch on the encoder's device, floating-point parts in the encoder's type."""
-
-        def to(leaf: Tensor) -> Tensor:
-            return leaf.detach().to(self.device, self.dtype if leaf.is_floating_point() else None)
-
-        return batches.map_tensors(to, batches.take(X, slice(None)))
 
     def coverage(self) -> list[Coverage]:
         """Return each parameter of the encoder with the rule that served it, and the head.
@@ -120,7 +111,7 @@ class Tangent:
             how = "per-sample gradients" + ("" if self.per_sample.vectorised else ", one sample at a time")
             served |= dict.fromkeys(self.per_sample.names, how)
         rows = []
-        for name, parameter in self.encoder.named_parameters():
+        for name, parameter in self.encoder.parameters.items():
             rule = served.get(name, "unused: the output does not depend on it" if name in self.tracked else "left out")
             rows.append(Coverage(name, parameter.numel(), rule))
         d = self.cotangents.shape[1]
@@ -128,13 +119,8 @@ class Tangent:
 
     def describe(self) -> dict[str, Any]:
         """Return settings and a fingerprint of the weights, as plain JSON values."""
-        digest = hashlib.sha256()
-        for name, value in self.encoder.state_dict().items():
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         return {
-            "encoder": type(self.encoder).__name__,
-            "weights_sha256": digest.hexdigest(),
+            **self.encoder.describe(),
             "heads": self.heads,
             "head_seed": self.seed,
             "head_init": "uniform(-1/sqrt(d), 1/sqrt(d))",
@@ -158,9 +144,9 @@ class Tangent:
         if self.groups is None:
             first = batches.take(X, slice(0, LOOKED_AT))
             batches.require_usable(first, "the input of the encoder")
-            first = self.cast(_three(first))
+            first = self.encoder.cast(_three(first))
             try:
-                with evaluation(self.encoder):
+                with self.encoder.evaluating():
                     self._choose_rules(first)
             except CheckpointError as error:
                 raise UnsupportedEncoderError(
@@ -170,20 +156,20 @@ class Tangent:
 
     def _choose_rules(self, X: Batch) -> None:
         """Choose the groups and each call's layout on three samples, against autograd."""
-        require_batch_free(lambda batch: apply(self.encoder, batch, self.output), X)
-        d = apply(self.encoder, batches.take(X, slice(0, 1)), self.output).shape[1]
+        require_batch_free(self.encoder.embed, X)
+        d = self.encoder.embed(batches.take(X, slice(0, 1))).shape[1]
         draw = torch.Generator().manual_seed(self.seed)
         w = (2 * torch.rand(self.heads, d, generator=draw, dtype=torch.float64) - 1) / d**0.5
         self.cotangents = (w / self.heads**0.5).to(self.device, self.dtype)
         c = torch.rand(PROBE, generator=draw, dtype=torch.float64).to(self.device, self.dtype) + 0.5
-        _, calls, loose = capture(self.encoder, X, self._names(), self.cotangents[:1], self.output)
+        _, calls, loose = capture(self.encoder, X, self._names(), self.cotangents[:1])
         expected = self._autograd(X, c)
         self.groups = self._settle(calls, loose, c, expected)
         self.signature = [(call.weight, call.bias) for call in calls]
         served = {name for group in self.groups for name in (group.weight, group.bias)}
         reached = {name for name, gradient in expected.items() if gradient is not None}
         free = [name for name in self.tracked if name in reached - served]
-        self.per_sample = PerSample(self.encoder, free, self.output) if free else None
+        self.per_sample = PerSample(self.encoder, free) if free else None
         captured = sum(call.site.x.numel() + 2 * call.shape.numel() for call in calls) / PROBE
         written = 2 * sum(self.tracked[name].numel() for name in free)
         self.bytes_per_sample = (captured + written) * (1 + self.heads) * self.cotangents.element_size()
@@ -208,7 +194,7 @@ class Tangent:
     def _autograd(self, X: Batch, c: Tensor) -> dict[str, Tensor | None]:
         """Return the gradient of ``Σ c_i f_1(x_i)`` in each tracked parameter, by plain autograd."""
         leaves = {name: value.detach().requires_grad_() for name, value in self.tracked.items()}
-        out = (apply(with_parameters(self.encoder, leaves), X, self.output) @ self.cotangents[0]) @ c
+        out = (self.encoder.embed(X, leaves) @ self.cotangents[0]) @ c
         if not out.requires_grad:
             return dict.fromkeys(leaves)
         return dict(zip(leaves, torch.autograd.grad(out, list(leaves.values()), allow_unused=True), strict=True))

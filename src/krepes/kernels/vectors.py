@@ -20,6 +20,7 @@ from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel, MeanFeature, Rows
+from krepes.linalg import without_autocast
 
 
 def flatten(X: Batch, what: str = "X") -> Tensor:
@@ -118,6 +119,7 @@ class VectorKernel(Kernel):
         """Return ``Y`` flattened, ``(m, d)``."""
         return flatten(Y, "the prepared points")
 
+    @without_autocast()
     def rows(self, X: Batch, prepared: Tensor, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
         """Return the kernel rows of ``X`` ``(n, ...)`` against what `prepare` returned."""
         n, m = batches.count(X), len(prepared)
@@ -153,6 +155,7 @@ class VectorKernel(Kernel):
         mean = MeanFeature(content=(points, w), square=0.0)
         return MeanFeature(content=mean.content, square=float(w.double() @ self.dot_mean(points, mean).double()))
 
+    @without_autocast()
     def dot_mean(self, X: Batch, mean: MeanFeature) -> Tensor:
         """Return ``<φ_x, φ̄>``, ``(n,)``."""
         first = flatten(batches.take(X, slice(0, 1)))

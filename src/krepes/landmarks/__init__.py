@@ -18,6 +18,7 @@ from krepes.landmarks.kmeans import KMeansPlusPlus
 from krepes.landmarks.leverage import LeverageHutchinson, LeverageNystrom
 from krepes.landmarks.rpcholesky import RPCholesky
 from krepes.landmarks.uniform import Uniform
+from krepes.linalg import without_autocast
 
 __all__ = [
     "SELECTORS",
@@ -59,6 +60,7 @@ def make_selector(
     return SELECTORS[name](**settings, memory_budget=memory_budget)
 
 
+@without_autocast()
 def select(
     X: Batch,
     m: int,

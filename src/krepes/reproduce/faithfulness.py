@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from krepes.audit import confidence_drop, faithfulness
-from krepes.audit.rankings import encode
+from krepes.encoders import FrozenEncoder
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, PURPLE, new_figure, styled
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.probes import LABELLED
@@ -44,7 +44,7 @@ def run(trial: Trial) -> Findings:
 
 def _measures(trial: Trial, made: Experiment, loss: str) -> list[tuple[str, float]]:
     """Return what the paper reports, with the deletion of other rankings beside ours."""
-    h = min(encode(made.encoder, made.test[:1]).shape[1], WIDEST[trial.scale.name])
+    h = min(FrozenEncoder(made.encoder).encode(made.test[:1]).shape[1], WIDEST[trial.scale.name])
     model = trial.fit(made, objective=loss, h=h)
     X_train = made.train(LABELLED)
     probes = faithfulness(model, X_train, made.labels[0][: len(X_train)], made.test, made.labels[1])

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from krepes import influence as inf
 from krepes.attribution import attribute, kernel_similarity, latent_cosine
 from krepes.batches import Batch
+from krepes.encoders.call import call
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.kernels.base import Kernel
 from krepes.landmarks import LandmarkSelector
 from krepes.model import Krepes
@@ -99,8 +101,7 @@ def explain(study: Study, encoder: nn.Module) -> dict[str, Scores]:
         Counterfactual influence and its baselines.
     """
     model = fit(study, encoder)
-    with torch.no_grad():
-        Z, Z_test, Z_reference = (encoder(X) for X in (study.X, study.test, study.reference))
+    Z, Z_test, Z_reference = (FrozenEncoder(encoder).encode(X) for X in (study.X, study.test, study.reference))
     attribution = attribute(model, study.test)
     return {
         OURS: counterfactual(study, model),
@@ -153,11 +154,11 @@ def projected_gradients(study: Study, encoder: nn.Module) -> Scores:
     views = stream.views_of(torch.arange(stream.n))
     assert isinstance(views, Tensor)
     with torch.no_grad():
-        loss = RowLoss.of(encoder(views[0]), encoder(views[1]))
+        loss = RowLoss.of(call(encoder, views[0]), call(encoder, views[1]))
     parameters = list(encoder.parameters())
     size = sum(parameter.numel() for parameter in parameters)
     J = torch.randn(size, PROJECTED, generator=torch.Generator().manual_seed(study.seed)) / PROJECTED**0.5
-    rows = (loss(encoder(views[0, i::n]), encoder(views[1, i::n])).mean() for i in range(n))
+    rows = (loss(call(encoder, views[0, i::n]), call(encoder, views[1, i::n])).mean() for i in range(n))
     Phi = _projected(rows, parameters, J)
     return {name: trak(Phi, _projected(values, parameters, J)) for name, values in study.outcomes(encoder).items()}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from krepes.attribution import Attribution, attribute
 from krepes.audit import rankings
-from krepes.audit.rankings import encode
+from krepes.encoders import FrozenEncoder
 from krepes.figures import landmark_strips, latent_map
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
@@ -62,8 +62,8 @@ def _forces(made: Experiment, model: Krepes, attribution: Attribution) -> list[t
     """Return the share of the sample's class and the latent distance of the landmarks that attract or repel."""
     of_landmark, of_test = made.landmark_labels(model), made.labels[1]
     same = torch.from_numpy(of_landmark[None] == of_test[:, None]).double()  # (t, m)
-    E = encode(made.encoder, made.test), encode(made.encoder, model.stream_.plain(model.landmarks_))
-    distance = torch.cdist(*E)
+    encoder = FrozenEncoder(made.encoder)
+    distance = torch.cdist(encoder.encode(made.test), encoder.encode(model.stream_.plain(model.landmarks_)))
     distance = distance / distance.mean(1, keepdim=True)
     chosen = {
         "attractive": attribution.top(TOP).indices,

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from krepes.audit.rankings import encode
+from krepes.encoders import FrozenEncoder
 from krepes.model import Krepes
 from krepes.reproduce.trial import Experiment
 
@@ -36,5 +36,6 @@ def probe_model(model: Krepes, made: Experiment, labelled: int = LABELLED) -> fl
 
 def probe_encoder(made: Experiment, labelled: int = LABELLED) -> float:
     """Return the accuracy of a probe on the encoder's own embeddings of the test samples."""
-    Z = encode(made.encoder, made.train(labelled)).float().numpy()
-    return probe(Z, made.labels[0][: len(Z)], encode(made.encoder, made.test).float().numpy(), made.labels[1])
+    encoder = FrozenEncoder(made.encoder)
+    Z = encoder.encode(made.train(labelled)).float().numpy()
+    return probe(Z, made.labels[0][: len(Z)], encoder.encode(made.test).float().numpy(), made.labels[1])

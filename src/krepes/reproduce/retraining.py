@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from krepes.encoders import MLP, pretrain
+from krepes.encoders.call import call
 from krepes.runs.augment import augmentation
 from krepes.runs.dataset import open_dataset, split
 from krepes.runs.settings import Settings
@@ -88,7 +89,7 @@ class Study:
 
     def outcomes(self, encoder: nn.Module) -> dict[str, Tensor]:
         """Return margins and pair similarities ``(t,)`` of the embeddings by ``encoder``."""
-        return measure(encoder(self.test), encoder(self.reference), self.y_test, self.y_reference)
+        return measure(call(encoder, self.test), call(encoder, self.reference), self.y_test, self.y_reference)
 
 
 @dataclass(frozen=True, eq=False)

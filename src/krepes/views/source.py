@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,7 +38,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class ArraySource:
-    """Samples along the first axis of arrays or tensors, nested in dicts, tuples or lists."""
+    """Samples along the first axis of arrays or tensors, nested in mappings, tuples or lists."""
 
     X: Batch
 
@@ -76,7 +76,7 @@ class DatasetSource:
         items = many(wanted) if many is not None else [self.dataset[i] for i in wanted]
         samples = [_first(item) for item in items]
         try:
-            return default_collate(samples) if self.collate is None else _first(self.collate(items))
+            return batches.plain(default_collate(samples) if self.collate is None else _first(self.collate(items)))
         except (TypeError, RuntimeError, KeyError) as error:
             found = sorted({str(tuple(s.shape)) if hasattr(s, "shape") else type(s).__name__ for s in samples})
             raise InvalidInputError(
@@ -95,7 +95,7 @@ def as_source(data: Any) -> tuple[Source, int | None]:
     """Return the samples of ``data`` by index.
 
     Args:
-        data: A tensor, an array (mapped or not), a dict, tuple or list of them, a map-style Dataset, or a DataLoader.
+        data: A tensor, an array (mapped or not), a mapping, tuple or list of them, a map-style Dataset, a DataLoader.
 
     Returns:
         The source, and the batch size if ``data`` is a DataLoader.
@@ -112,9 +112,9 @@ def as_source(data: Any) -> tuple[Source, int | None]:
         )
     if isinstance(data, TensorDataset):
         return ArraySource(data.tensors[0]), None
-    if isinstance(data, (Tensor, np.ndarray, dict, tuple, list)):
+    if isinstance(data, (Tensor, np.ndarray, Mapping, tuple, list)):
         _require_numbers(data)
-        return ArraySource(data), None
+        return ArraySource(batches.plain(data)), None
     if hasattr(data, "__getitem__") and isinstance(data, Sized) and isinstance(data, Dataset):
         return DatasetSource(data), None
     raise InvalidInputError(
@@ -138,7 +138,7 @@ def _of_loader(loader: DataLoader[Any]) -> tuple[Source, int | None]:
 
 def _require_numbers(data: Batch) -> None:
     """Refuse object arrays (ragged rows, mixed types) before they fail deep inside torch."""
-    for leaf in pytree.tree_leaves(data):
+    for leaf in batches.leaves(data):
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "fiub":
             raise InvalidInputError(
                 f"an array has dtype {leaf.dtype}: ragged rows, or no numbers. Encode or pad them to one shape first."

@@ -84,14 +84,14 @@ class ViewStream:
     def views_of(self, indices: Tensor) -> Batch:
         """Return the views that a pass gives the samples ``indices`` ``(b,)``, as ``(p, b, ...)``."""
         X, i = self._read(indices)
-        views = [self.augment(X, Noise(i, view=u, seed=self.seed)) for u in range(self.p)]
+        views = [batches.plain(self.augment(X, Noise(i, view=u, seed=self.seed))) for u in range(self.p)]
         stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *views)
         self._require_views(stacked, len(i))
         return stacked
 
     def plain(self, indices: Tensor) -> Batch:
         """Return the samples ``indices`` ``(b,)`` un-augmented, ``(b, ...)``: resized and normalised, but no noise."""
-        return self.augment.plain(self._read(indices)[0])
+        return batches.plain(self.augment.plain(self._read(indices)[0]))
 
     def with_batch_size(self, batch_size: int) -> ViewStream:
         """Return the same views in batches of another size."""

@@ -20,7 +20,7 @@ from krepes.audit.features import agreement
 from krepes.audit.intervals import mean_interval
 from krepes.audit.labels import shared_codes
 from krepes.audit.permutation import PermutationTest, agreement_test, carrier_test, holm
-from krepes.audit.rankings import encode, first
+from krepes.audit.rankings import first
 from krepes.audit.study import Pair, Study
 from krepes.audit.wording import METHODS, listing, number, percent, signed, text
 from krepes.views.source import evenly_spaced
@@ -68,7 +68,7 @@ def _inputs(study: Study) -> dict[str, tuple[Tensor, Tensor]]:
     X, Y = study.data.plain(rows), study.test(everything)
     found = {SURROGATE: (study.model.transform(X), study.model.transform(Y))}
     if study.encoder is not None:
-        found = {ENCODER: (encode(study.encoder, X), encode(study.encoder, Y)), **found}
+        found = {ENCODER: (study.encoder.encode(X), study.encoder.encode(Y)), **found}
     if isinstance(X, Tensor) and isinstance(Y, Tensor):
         found[INPUT] = (X.flatten(1).double().cpu(), Y.flatten(1).double().cpu())
     return found

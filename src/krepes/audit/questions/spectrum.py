@@ -9,7 +9,6 @@ import pandas as pd
 from torch import Tensor
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
-from krepes.audit.rankings import encode
 from krepes.audit.spectrum import rankme, spectral_entropy
 from krepes.audit.study import Study
 from krepes.audit.wording import number
@@ -33,7 +32,7 @@ def measure(study: Study) -> Exhibit:
         entropies = (_entropy(A.T @ A), _entropy(A.T @ model.K_mm_ @ A)) if model.h > 1 else (float("nan"),) * 2
         rows.append((name, *entropies, rankme(Z), min(Z.shape)))
     if study.encoder is not None:
-        E = encode(study.encoder, X)
+        E = study.encoder.encode(X)
         rows.append((ENCODER, float("nan"), float("nan"), rankme(E), min(E.shape)))
     table = pd.DataFrame(rows, columns=["model", "entropy", "entropy_kernel", "rankme", "possible"])
     return Exhibit(table, {"Singular values of the embeddings": partial(_draw, embeddings)})

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
 from krepes.audit.study import Study
 from krepes.audit.wording import count, text
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.report.content import Facts, Section, Warnings
 from krepes.runs.store import versions
 
@@ -46,8 +45,8 @@ def provenance(study: Study) -> Section:
     )
 
 
-def _network(encoder: nn.Module) -> str:
-    return f"{type(encoder).__name__}, {sum(p.numel() for p in encoder.parameters()):,} parameters"
+def _network(encoder: FrozenEncoder) -> str:
+    return f"{type(encoder.module).__name__}, {sum(p.numel() for p in encoder.parameters.values()):,} parameters"
 
 
 def _encoder(study: Study, sha: str) -> str:
