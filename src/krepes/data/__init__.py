@@ -6,6 +6,7 @@ A public data set is a module with one function: ``krepes.data.adult.load(data_d
 from collections.abc import Callable
 
 from krepes.data import adult, bank, cifar10, covertype, fairface, higgs, mnist, scenes
+from krepes.data.arrays import ArrayFile, open_array
 from krepes.data.frames import read_table
 from krepes.data.images import ImageFolder, image_folder
 from krepes.data.local import NamedImages, NamedTable
@@ -26,6 +27,7 @@ DATASETS: dict[str, Callable[..., NamedTable | NamedImages]] = {
 
 __all__ = [
     "DATASETS",
+    "ArrayFile",
     "Column",
     "ImageFolder",
     "NamedImages",
@@ -35,5 +37,6 @@ __all__ = [
     "TabularEncoder",
     "applicants",
     "image_folder",
+    "open_array",
     "read_table",
 ]
