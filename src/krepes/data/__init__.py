@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from krepes.data import adult, bank, cifar10, covertype, fairface, higgs, mnist, scenes
 from krepes.data.arrays import ArrayFile, open_array
+from krepes.data.column import Column
 from krepes.data.frames import read_table
 from krepes.data.images import ImageFolder, image_folder
 from krepes.data.local import NamedImages, NamedTable
-from krepes.data.schema import Column, Schema
+from krepes.data.schema import Schema
 from krepes.data.synthetic import Population, applicants
 from krepes.data.tabular import TabularEncoder
 
