@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -14,6 +15,7 @@ from krepes import figures
 from krepes.audit import FeatureSpace, alignment_of, class_coverage, cross_group, label_consistency
 from krepes.audit.rankings import first
 from krepes.audit.spectrum import Selection
+from krepes.data.text import printable
 from krepes.errors import InvalidInputError
 from krepes.figures.style import ATTRACTIVE, MARKERS, REPULSIVE, SERIES
 
@@ -118,6 +120,58 @@ def test_everything_lies_inside_700_pixels_and_no_text_is_small(name):
     assert drawn.x1 <= width + 0.01
     assert drawn.y1 <= height + 0.01
     assert min(text.get_fontsize() for text in texts(figure)) >= 8
+
+
+EVIL = ("$x_1^2$", r"$\frac{1$ \alpha", "_hidden", "a\x1b[31m\u202e\x00", "100 $", "<b>&amp;", "$$", r"\$5 ^_{}%#~")
+
+
+def evil_alignment(name):
+    train = frame(40, 0).rename(columns={LONG: name, "year": f"{name} year"})
+    test = frame(30, 1).rename(columns={LONG: name, "year": f"{name} year"})
+    scores = torch.randn(30, 20, generator=torch.Generator().manual_seed(0))
+    return alignment_of(scores, test, train[:20], FeatureSpace.of(train))
+
+
+def evil_rows(name):
+    train = frame(20, 0).rename(columns={"town": name}).assign(**{name: name})
+    space = FeatureSpace.of(train.assign(**{name: [name, "b"] * 10}))
+    return figures.row_diffs(train[:1], train[1:3], torch.tensor([0.5, -0.2]), space, landmark_ids=[name, "b"])
+
+
+def evil_groups(name):
+    top, landmarks, samples = ranked()
+    return cross_group(top, [name, *landmarks[1:]], [name, *samples[1:]])["influence"]
+
+
+NAMED = {
+    "alignment": lambda name: figures.alignment_bars(evil_alignment(name)),
+    "rows": evil_rows,
+    "groups": lambda name: figures.cross_group_heatmap(evil_groups(name)),
+    "latent": lambda name: latent(names=[name, "b"] * 15),
+    "consistency": lambda name: figures.consistency_curves(label_consistency(*ranked()).replace("random", name)),
+    "spectrum": lambda name: figures.spectral_curves(selection([name, "b", "c"]), name=name),
+    "faithfulness": lambda name: figures.faithfulness_bars(faithfulness_table().replace("class 1", name)),
+    "strips": lambda name: figures.landmark_strips(
+        torch.rand(1, 8, 8),
+        torch.rand(2, 8, 8),
+        torch.tensor([[0, 1]]),
+        torch.tensor([[0.5, -0.2]]),
+        sample_names=[name],
+        sample_notes=[name],
+        landmark_names=[name, "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("figure", NAMED)
+@pytest.mark.parametrize("name", EVIL)
+def test_names_are_drawn_letter_by_letter(figure, name):
+    """No formula, no error of the formula's parser, nothing left out, no character that breaks the file."""
+    drawn = figures.render(NAMED[figure](name), format="svg")
+    page = "".join(ElementTree.fromstring(drawn).itertext())
+    length = 10  # the shortest that a name is cut to
+    shown = printable(name)
+    assert (shown if len(shown) <= length else shown[: length - 1]) in page, page
 
 
 @every_figure

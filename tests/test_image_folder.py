@@ -1,5 +1,11 @@
 """A folder of images as samples: what is taken, in which order and form, and what happens to broken files."""
 
+import io
+import os
+import struct
+import warnings
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +78,68 @@ def test_the_folder_is_a_source_of_views(folder):
     images = image_folder(folder, size=8)
     plain = ViewStream(images, Identity()).plain(torch.tensor([3, 0]))
     torch.testing.assert_close(plain, images.stack()[[3, 0]], rtol=0, atol=0)
+
+
+def one(folder, name, content):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def saved(pixels, format, **options):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format=format, **options)
+    return buffer.getvalue()
+
+
+def test_the_content_tells_the_format_and_others_are_refused(tmp_path):
+    one(tmp_path, "really_png.jpg", saved(COLOUR, "PNG"))
+    torch.testing.assert_close(image_folder(tmp_path, size=8)[0], torch.tensor(COLOUR).permute(2, 0, 1) / 255.0)
+    one(tmp_path, "script.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n(canary) (w) file\n")
+    one(tmp_path, "icon.png", saved(COLOUR, "ICO"))
+    with pytest.raises(InvalidInputError, match="2 of 3 images cannot be decoded: icon.png.*script.png"):
+        image_folder(tmp_path, size=8)
+
+
+def test_a_bomb_is_refused_by_its_header(tmp_path):
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    png = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    one(tmp_path, "bomb.png", png + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT")))
+    wide = Image.new("1", (20_000, 6_000))
+    wide.save(tmp_path / "wide.png")
+    with warnings.catch_warnings(), pytest.raises(InvalidInputError, match="bomb.png.*wide.png.*20,000 x 6,000 pixels"):
+        warnings.simplefilter("error")
+        image_folder(tmp_path, size=8)
+
+
+def test_pixels_of_unknown_range_are_refused(tmp_path):
+    Image.fromarray(np.full((4, 4), 0.5, dtype=np.float32)).save(tmp_path / "float.tif")
+    with pytest.raises(InvalidInputError, match="float.tif: has pixels of 32 bits"):
+        image_folder(tmp_path, size=4)
+
+
+def test_of_an_animation_the_first_frame_is_taken(tmp_path):
+    frames = [Image.new("L", (8, 8), grey) for grey in (255, 0, 0)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    torch.testing.assert_close(image_folder(tmp_path, size=8)[0], torch.ones(3, 8, 8))
+
+
+def test_pipes_devices_and_loops_are_named_and_not_waited_for(folder):
+    os.mkfifo(folder / "pipe.png")
+    os.symlink("loop.png", folder / "loop.png")
+    os.symlink("/dev/zero", folder / "zero.png")
+    os.symlink(folder, folder / "again")
+    with pytest.raises(InvalidInputError, match="3 of 7 images.*loop.png: no regular file"):
+        image_folder(folder, size=8)
+    with pytest.warns(UserWarning, match="They were skipped"):
+        assert len(image_folder(folder, size=8, on_error="skip")) == 4
+
+
+def test_a_name_that_is_no_text_is_refused_and_shown_escaped(folder):
+    os.rename(folder / "top.webp", os.fsencode(folder) + b"/\xff\x1b[31m.webp")
+    with pytest.raises(InvalidInputError, match=r"\\udcff\\x1b\[31m.webp: its name is not UTF-8"):
+        image_folder(folder, size=8)
 
 
 def broken(folder):

@@ -23,7 +23,7 @@ from krepes.errors import InvalidInputError
 from krepes.kernels.classic import RBF
 from krepes.model import Krepes
 from krepes.report import build_report, join, render, write_report
-from krepes.report.content import Chooser, Picture, Table
+from krepes.report.content import Chooser, Paragraph, Part, Picture, Report, Section, Table
 from krepes.views import GaussianNoise, ViewStream
 
 N, T = 360, 100
@@ -350,6 +350,14 @@ def test_everything_from_data_is_escaped(people):
     assert len(page.all("script")) == 1 and not page.all("i") and not page.all("b")
     assert not any(key.startswith("on") for _, attrs in page.tags for key in attrs)
     assert EVIL in "".join(page.texts)
+
+
+def test_characters_that_hide_or_steer_are_written_out():
+    section = Section("one", "\u2066x\x07\x9b", "\r\ufeff", blocks=(Paragraph("two\nlines"),))
+    html = render(Report("a\x1b[31m\u202eb\x00", (Part("part", (section,)),)))
+    assert "a\\x1b[31m\\u202eb\\x00" in html and "\\u2066x\\x07\\x9b" in html
+    assert "two\nlines" in html
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", html)
 
 
 def test_an_evil_name_cannot_leave_a_figure(full):

@@ -1,5 +1,7 @@
 """The page in a real browser: it renders, its controls work, it fits a phone, it asks nothing of the network."""
 
+import base64
+import hashlib
 import json
 import re
 import shutil
@@ -48,6 +50,11 @@ PROBE = """<script>addEventListener("load", () => setTimeout(() => {{
 }}, 200));</script></body>"""
 
 
+def digest(script):
+    """Return a script's hash as a content security policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
 @pytest.fixture
 def probe(html, tmp_path):
     """Return a function that runs a script in the page and returns what it returned.
@@ -56,7 +63,10 @@ def probe(html, tmp_path):
     """
 
     def run(script, *, width=1100, fragment=""):
-        (tmp_path / "page.html").write_text(html.replace("</body>", PROBE.format(script=script)))
+        added = PROBE.format(script=script)
+        allowed = digest(re.search(r"<script>(.*)</script>", added, re.DOTALL)[1])
+        page = html.replace("script-src ", f"script-src '{allowed}' ").replace("</body>", added)
+        (tmp_path / "page.html").write_text(page)
         (tmp_path / "host.html").write_text(HOST.format(fragment=fragment, width=width))
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path}/profile", "--window-size=1200,900", "--dump-dom"]
         done = subprocess.run([*command, f"file://{tmp_path}/host.html"], capture_output=True, timeout=120, check=True)
@@ -173,6 +183,16 @@ def test_text_has_contrast(probe):
 def test_page_loads_nothing_but_itself(probe):
     loaded = probe("return performance.getEntriesByType('resource').map((entry) => entry.name.slice(0, 60));")
     assert [name for name in loaded if not name.startswith("data:")] == []
+
+
+def test_no_script_runs_but_the_page_s_own(html, tmp_path):
+    planted = (
+        "<script>document.documentElement.classList.add('bitten')</script><img src=x onerror=\"document.body.id='b'\">"
+    )
+    (tmp_path / "page.html").write_text(html.replace("</body>", f"{planted}</body>"))
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path}/profile", "--dump-dom", f"file://{tmp_path}/page.html"]
+    page = subprocess.run(command, capture_output=True, timeout=120, check=True).stdout.decode()
+    assert re.search(r'<html lang="en" class="js">', page) and '<body id="b">' not in page
 
 
 def test_page_renders_and_prints(html, tmp_path):

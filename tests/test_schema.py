@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from krepes.data import Schema, read_table
-from krepes.data.schema import KINDS, Column
+from krepes.data.column import Column
+from krepes.data.kinds import KINDS
 from krepes.errors import InvalidInputError
 
 CSV = """id,age,city,member,joined,unit,score,flag
@@ -177,7 +178,7 @@ def test_absent_columns_are_listed(csv):
 
 REFUSED_SCHEMAS = {
     "an override of no column": (lambda: Schema.infer({"a": [1, 5]}, {"b": "numeric"}), r"names columns \['b'\]"),
-    "a kind that is none": (lambda: Schema.infer({"a": [1, 5]}, {"a": "numerical"}), "'a': 'numerical'"),
+    "a kind that is none": (lambda: Schema.infer({"a": [1, 5]}, {"a": "numerical"}), "column 'a': .*'numerical'"),
     "only constants": (lambda: Schema.infer({"a": [1, 1], "b": ["x", "x"]}), "none of the 2 columns can be used"),
     "columns of two lengths": (lambda: Schema.infer({"a": [1], "b": [1, 2]}), "make no table"),
     "lists in cells": (lambda: Schema.infer({"a": [[1], [2]]}), "column 'a' holds a list in a cell"),
@@ -255,16 +256,6 @@ def test_parquet_reads_as_csv_does(csv, tmp_path):
     frame.to_parquet(tmp_path / "people.parquet")
     pd.testing.assert_frame_equal(read_table(tmp_path / "people.parquet"), frame)
     assert Schema.infer(tmp_path / "people.parquet") == Schema.infer(csv)
-
-
-def test_parquet_without_pyarrow_names_what_to_install(tmp_path, monkeypatch):
-    def absent(path):
-        raise ImportError("Unable to find a usable engine")
-
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr(pd, "read_parquet", absent)
-    with pytest.raises(InvalidInputError, match="pip install pyarrow"):
-        read_table(tmp_path / "a.parquet")
 
 
 def test_polars_frames_are_taken(csv):

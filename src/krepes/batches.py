@@ -107,10 +107,15 @@ def take(X: Batch, rows: slice | Tensor | np.ndarray) -> Batch:
             return leaf[rows] if isinstance(rows, slice) else leaf[torch.as_tensor(rows, device=leaf.device)]
         if isinstance(leaf, np.ndarray):
             chosen = leaf[rows] if isinstance(rows, slice) else leaf[np.asarray(rows)]
-            return torch.from_numpy(np.array(chosen))  # a copy: the array may be mapped from a read-only file
+            return torch.from_numpy(np.array(chosen, dtype=_native(leaf.dtype)))  # a copy: it may be mapped read-only
         return leaf
 
     return pytree.tree_map(pick, plain(X))
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type that torch takes: this machine's byte order, and float64 for C's long double."""
+    return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")
 
 
 def chunks(X: Batch, size: int) -> Iterator[tuple[slice, Batch]]:

@@ -21,9 +21,9 @@ notes = Console(stderr=True)
 
 def plain(value: Any) -> str:
     """Return a value as text without control characters, which a terminal would obey, and without markup."""
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    visible = "".join(c if c.isprintable() else " " if c.isspace() else f"\\x{ord(c):02x}" for c in text)
-    return escape(visible)
+    from krepes.data.text import printable
+
+    return escape(printable(f"{value:.4g}" if isinstance(value, float) else value))
 
 
 def say(text: str) -> None:

@@ -6,10 +6,12 @@ A public data set is a module with one function: ``krepes.data.adult.load(data_d
 from collections.abc import Callable
 
 from krepes import registry
+from krepes.data.arrays import ArrayFile, open_array
+from krepes.data.column import Column
 from krepes.data.frames import read_table
 from krepes.data.images import ImageFolder, image_folder
 from krepes.data.local import NamedImages, NamedTable
-from krepes.data.schema import Column, Schema
+from krepes.data.schema import Schema
 from krepes.data.synthetic import Population, applicants
 from krepes.data.tabular import TabularEncoder
 
@@ -17,6 +19,7 @@ DATASETS: dict[str, Callable[..., NamedTable | NamedImages]] = registry.loaded(r
 
 __all__ = [
     "DATASETS",
+    "ArrayFile",
     "Column",
     "ImageFolder",
     "NamedImages",
@@ -26,5 +29,6 @@ __all__ = [
     "TabularEncoder",
     "applicants",
     "image_folder",
+    "open_array",
     "read_table",
 ]

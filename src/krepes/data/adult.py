@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from krepes.data.files import foreign
 from krepes.data.local import NamedTable, data_root, locate, read_verified, require_split
 from krepes.errors import InvalidInputError
 
@@ -48,5 +49,6 @@ def _read(root: Path, name: str, verify: bool) -> pd.DataFrame:
     candidates = [f"adult/{name}", name]
     path = locate(root, candidates, f"{name} of the UCI data set Adult")
     content = io.BytesIO(read_verified(path, SHA256[name] if verify else None))
-    # adult.test opens with a line "|1x3 Cross validator", a comment in the language of the C4.5 program.
-    return pd.read_csv(content, names=list(COLUMNS), skipinitialspace=True, na_values="?", comment="|")
+    with foreign(f"{path} is not a table of Adult", "Download it again."):
+        # adult.test opens with a line "|1x3 Cross validator", a comment in the language of the C4.5 program.
+        return pd.read_csv(content, names=list(COLUMNS), skipinitialspace=True, na_values="?", comment="|")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from krepes.data.files import foreign
 from krepes.data.local import NamedTable, data_root, locate, part_of, read_verified
 from krepes.errors import InvalidInputError
 
@@ -30,7 +31,9 @@ def load(data_dir: str | Path | None = None, split: str = "all", *, verify: bool
         InvalidInputError: If the file has no column ``y`` of yes and no.
     """
     path = locate(data_root(data_dir), CANDIDATES, "bank-full.csv of the UCI data set Bank Marketing (in bank.zip)")
-    frame = pd.read_csv(io.BytesIO(read_verified(path, SHA256 if verify else None)), sep=";")
+    content = io.BytesIO(read_verified(path, SHA256 if verify else None))
+    with foreign(f"{path} is not the table of Bank Marketing", "Download it again."):
+        frame = pd.read_csv(content, sep=";")
     if "y" not in frame or not frame["y"].isin(CLASSES).all():
         raise InvalidInputError(f"{path} needs ';' between its columns and a column y of yes and no: {list(frame)}.")
     return part_of(NamedTable("bank", frame, frame.pop("y").to_numpy(str)), split)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from krepes.data.files import foreign
 from krepes.data.local import NamedImages, data_root, find, locate, require_split, require_sum
 from krepes.errors import InvalidInputError
 
@@ -67,13 +68,15 @@ def _mosaics(folder: Path, split: str) -> tuple[dict[str, np.ndarray], np.ndarra
     """Return pictures ``(n, 32, 32, 3)`` by batch, cut from the mosaics, and labels ``(n,)``."""
     pictures = {}
     for name in BATCHES[split]:
-        with Image.open(folder / f"{name}.webp") as image:
+        path = folder / f"{name}.webp"
+        with foreign(f"{path} cannot be decoded", "Download it again."), Image.open(path, formats=["WEBP"]) as image:
             mosaic = np.array(image.convert("RGB"))
         rows, columns = mosaic.shape[0] // SIDE, mosaic.shape[1] // SIDE
         tiles = mosaic.reshape(rows, SIDE, columns, SIDE, 3).transpose(0, 2, 1, 3, 4)
         pictures[name] = np.ascontiguousarray(tiles).reshape(-1, SIDE, SIDE, 3)
-    with np.load(folder / "labels.npz", allow_pickle=False) as stored:
-        return pictures, stored[split]
+    with foreign(f"{folder / 'labels.npz'} cannot be read", "Download it again."):
+        with np.load(folder / "labels.npz", allow_pickle=False) as stored:
+            return pictures, stored[split]
 
 
 def _records(root: Path, split: str) -> tuple[dict[str, np.ndarray], np.ndarray]:

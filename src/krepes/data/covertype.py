@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from krepes.data.files import foreign
 from krepes.data.local import NamedTable, data_root, locate, part_of, read_verified
 from krepes.errors import InvalidInputError
 
@@ -40,7 +41,8 @@ def load(data_dir: str | Path | None = None, split: str = "all", *, verify: bool
     """
     path = locate(data_root(data_dir), CANDIDATES, "covtype.data.gz of the UCI data set Covertype")
     content = read_verified(path, SHA256 if verify else None)
-    rows = pd.read_csv(io.BytesIO(content), header=None, dtype=np.int32).to_numpy()
+    with foreign(f"{path} is not the table of Covertype", "Download it again."):
+        rows = pd.read_csv(io.BytesIO(content), header=None, dtype=np.int32).to_numpy()
     if rows.shape[1] != 55 or not np.isin(rows[:, 54], range(1, 8)).all():
         raise InvalidInputError(f"{path} needs 54 columns and a class of 1 to 7, it has {rows.shape[1]} columns.")
     frame = pd.DataFrame(rows[:, :10], columns=list(MEASUREMENTS)).assign(

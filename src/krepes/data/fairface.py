@@ -12,7 +12,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from krepes.data.images import BROKEN, decode
+from krepes.data.files import foreign
+from krepes.data.images import decode
 from krepes.data.local import NamedImages, data_root, locate, read_verified, require_split
 from krepes.errors import InvalidInputError
 
@@ -50,10 +51,12 @@ def load(
     require_split(split, ("train", "val"), "fairface")
     root, name = data_root(data_dir), f"fairface_label_{split}.csv"
     path = locate(root, [f"{folder}/{name}" for folder in FOLDERS], f"{name} of FairFace")
-    table = pd.read_csv(io.BytesIO(read_verified(path, SHA256[name] if verify else None)))
-    files = tuple(table.pop("file"))
+    content = io.BytesIO(read_verified(path, SHA256[name] if verify else None))
+    with foreign(f"{path} is not FairFace's table of labels", "Download it again."):
+        table = pd.read_csv(content)
+        files, race = tuple(table.pop("file")), table["race"].to_numpy(str)
     pixels = _decoded(_opened(path.parent, split, files, verify), files, size, channels)
-    return NamedImages(f"fairface/{split}", pixels, table["race"].to_numpy(str), files, table)
+    return NamedImages(f"fairface/{split}", pixels, race, files, table)
 
 
 def _opened(folder: Path, split: str, files: tuple[str, ...], verify: bool) -> Iterator[tuple[str, IO[bytes]]]:
@@ -76,14 +79,10 @@ def _decoded(images: Iterator[tuple[str, IO[bytes]]], files: tuple[str, ...], si
     """Return the images ``(n, c, size, size)`` in the order of ``files``."""
     place = {file: i for i, file in enumerate(files)}
     pixels = torch.zeros(len(files), channels, size, size, dtype=torch.uint8)
-    try:
+    with foreign("fairface cannot be read", "Download it again, whole."):
         for file, stream in images:
             if file in place:
                 pixels[place.pop(file)] = decode(stream, size=size, channels=channels)
-    except BROKEN as error:
-        raise InvalidInputError(
-            f"fairface: the image after {len(files) - len(place)} others failed: {error}."
-        ) from error
     if place:
         raise InvalidInputError(f"fairface lacks {len(place)} of {len(files)} images, the first {next(iter(place))}.")
     return pixels

@@ -5,8 +5,6 @@ Nothing is interpreted here beyond what the file says: kinds and missing values 
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,12 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from krepes.data.csvfile import read_csv, require_distinct
+from krepes.data.files import foreign, named, require_file
+from krepes.data.text import brief
+from krepes.data.values import shown
 from krepes.errors import InvalidInputError
 
-DELIMITERS = (",", ";", "\t", "|")
 PARQUET = (".parquet", ".pq")
 
 
@@ -54,8 +55,9 @@ def read_table(source: Any, *, delimiter: str | None = None, missing: tuple[str,
             f"a {type(source).__name__} is no table. Pass the path of a CSV or Parquet file, a pandas or polars "
             f"DataFrame, a dict of columns, or an array or tensor (n, d)."
         )
-    frame.columns = pd.Index([str(name) for name in frame.columns])
-    _require_distinct(list(frame.columns), "the table")
+    names = [str(name) for name in frame.columns]
+    require_distinct(names, "the table")
+    frame.columns = pd.Index(names)
     if frame.empty:
         raise InvalidInputError(
             f"the table has {len(frame)} rows and {frame.shape[1]} columns. At least one of each is required."
@@ -77,8 +79,11 @@ def _of_array(array: np.ndarray | Tensor) -> pd.DataFrame:
 def _of_columns(columns: dict[str, Any]) -> pd.DataFrame:
     try:
         return pd.DataFrame(columns)
-    except ValueError as error:
-        raise InvalidInputError(f"the columns {list(columns)} make no table: {error}.") from error
+    except (ValueError, TypeError) as error:
+        names = ", ".join(shown(name) for name in list(columns)[:10])
+        raise InvalidInputError(
+            f"the columns {names} make no table: {brief(error)}. Pass lists or arrays of one length."
+        ) from error
 
 
 def _to_pandas(source: Any) -> pd.DataFrame:
@@ -92,72 +97,12 @@ def _to_pandas(source: Any) -> pd.DataFrame:
 
 
 def _read_file(path: Path, delimiter: str | None, missing: tuple[str, ...]) -> pd.DataFrame:
-    if not path.is_file():
-        raise InvalidInputError(f"{path} is not a file. Pass the path of a CSV or Parquet file.")
-    if path.stat().st_size == 0:
-        raise InvalidInputError(f"{path} is empty (0 bytes). A header line and at least one row are required.")
-    return _read_parquet(path) if path.suffix.lower() in PARQUET else _read_csv(path, delimiter, missing)
+    path = require_file(path, "a CSV or Parquet file")
+    return _read_parquet(path) if path.suffix.lower() in PARQUET else read_csv(path, delimiter, missing)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path)
-    except ImportError as error:
-        raise InvalidInputError(
-            f"{path.name} is a Parquet file, and reading it needs pyarrow, which is not installed: "
-            f"pip install pyarrow. A CSV file needs nothing more."
-        ) from error
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{path} is not a readable Parquet file: {error}") from error
-
-
-def _read_csv(path: Path, delimiter: str | None, missing: tuple[str, ...]) -> pd.DataFrame:
-    header, delimiter = _header(path, delimiter)
-    _require_distinct(header, str(path))
-    try:
-        # low_memory=False: a column's type is decided once, not anew in each piece of the file.
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                path, sep=delimiter, na_values=list(missing), skipinitialspace=True, low_memory=False, index_col=False
-            )
-    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError) as error:
-        raise InvalidInputError(
-            f"{path} cannot be read as UTF-8 text in columns separated by {delimiter!r} after its header of "
-            f"{len(header)} columns: {str(error).strip(' .')}. Repair those lines, save as UTF-8, or pass delimiter=."
-        ) from error
-    if frame.empty:
-        raise InvalidInputError(f"{path} has a header of {len(header)} columns but no row below it.")
-    return frame
-
-
-def _header(path: Path, delimiter: str | None) -> tuple[list[str], str]:
-    """Return the fields of the first line, and the delimiter that was given or splits it most."""
-    split = {mark: _first_line(path, mark) for mark in (*DELIMITERS, *([delimiter] if delimiter else []))}
-    best = max(DELIMITERS, key=lambda mark: len(split[mark]))
-    if delimiter is not None and len(split[delimiter]) == 1 < len(split[best]):
-        raise InvalidInputError(
-            f"split at {delimiter!r}, {path} has a single column, {split[delimiter][0]!r}; split at {best!r} it has "
-            f"{len(split[best])}. Pass delimiter={best!r}."
-        )
-    chosen = delimiter or best
-    return split[chosen], chosen
-
-
-def _first_line(path: Path, delimiter: str) -> list[str]:
-    try:
-        # The parser, not a split of our own: fields may be quoted and the file compressed.
-        line = pd.read_csv(path, sep=delimiter, header=None, nrows=1, dtype=str, skipinitialspace=True, na_filter=False)
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
-        raise InvalidInputError(f"{path} has no readable header line: {error}. Save it as CSV in UTF-8.") from error
-    return [str(field) for field in line.iloc[0]]
-
-
-def _require_distinct(names: list[str], what: str) -> None:
-    # An empty name is the index column that to_csv writes; the parser names those by their place.
-    repeated = sorted(name for name, times in Counter(names).items() if times > 1 and name)
-    if repeated:
-        raise InvalidInputError(
-            f"{what} has {len(repeated)} column names more than once: {repeated[:5]}. Every column must have a name of "
-            f"its own: rename or drop the others."
-        )
+    with foreign(f"{named(path)} is not a readable Parquet file", "Write it again, or pass a CSV file."):
+        frame = pd.read_parquet(path)
+        named_index = any(name is not None for name in frame.index.names)
+        return frame.reset_index(drop=not named_index)  # what pandas kept as the index is a column like others

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from krepes.data.files import foreign
 from krepes.data.local import NamedTable, data_root, locate, part_of, read_verified
 from krepes.errors import InvalidInputError
 
@@ -42,7 +43,8 @@ def load(data_dir: str | Path | None = None, split: str = "all", *, verify: bool
         InvalidInputError: If the file's columns are not those.
     """
     path = locate(data_root(data_dir), (*SUBSET, *FULL), "HIGGS.csv.gz of the UCI data set HIGGS")
-    X, y = _subset(path, verify) if path.suffix == ".npz" else _full(path, verify)
+    with foreign(f"{path} is not the data set HIGGS", "Download it again."):
+        X, y = _subset(path, verify) if path.suffix == ".npz" else _full(path, verify)
     if X.shape[1:] != (len(COLUMNS),) or not np.isin(y, (0, 1)).all():
         raise InvalidInputError(f"higgs needs 28 columns and labels of 0 and 1, got X of shape {X.shape}.")
     frame = pd.DataFrame(X, columns=list(COLUMNS))

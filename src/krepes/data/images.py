@@ -1,12 +1,12 @@
 """A folder of images as a map-style data set of tensors ``(c, size, size)`` in [0, 1], without labels.
 
-Images are decoded by Pillow. Every image is decoded once when the folder is opened, so
-that broken ones are known, all of them, before hours of work and not in the middle.
+Images are decoded by Pillow, in a few formats only, told by content: its others run helper programs or were never meant
+for files of strangers. Every image is decoded once when the folder is opened, so that broken ones are known, all of
+them, before hours of work and not in the middle.
 """
 
 from __future__ import annotations
 
-import struct
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +20,17 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from krepes._checks import require_range
+from krepes.data.files import foreign, named
+from krepes.data.text import printable
 from krepes.errors import InvalidInputError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 MODES = {1: "L", 3: "RGB"}
-# What Pillow raises on truncated, garbled or absurdly large files of its many formats.
-BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+# Checked in the header, before anything is unpacked: a small file may claim, and take, gigabytes.
+MOST_PIXELS = 100_000_000
+
+SHOWN = 20
 
 OnError = Literal["raise", "skip"]
 
@@ -34,21 +39,41 @@ def decode(file: str | Path | IO[bytes], *, size: int, channels: int) -> Tensor:
     """Return one image, its middle square scaled to ``size``.
 
     Args:
-        file: A path, or an open file.
+        file: A path, or an open file; of an animation the first frame is taken.
         size: Height and width of the result.
         channels: 1 for grey, 3 for colour; an image of the other sort is converted.
 
     Returns:
-        ``(c, size, size)``, uint8.
+        ``(c, size, size)``, uint8. What is no whole image of a known format, or of more than 100 million pixels, is an
+        `InvalidInputError`.
     """
-    with Image.open(file) as image:
-        image.draft(MODES[channels], (size, size))  # lets a large JPEG be decoded at a fraction of its size
-        upright = ImageOps.exif_transpose(image)
-        if upright.mode.startswith("I;16"):  # Pillow would clip 16 bits to 8, not scale them
-            upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-        square = ImageOps.fit(upright.convert(MODES[channels]), (size, size), Image.Resampling.BILINEAR)
-        pixels = np.array(square).reshape(size, size, channels)
+    name = named(file) if isinstance(file, (str, Path)) else "the image"
+    cannot = foreign(
+        f"{name} cannot be decoded", f"It must be a whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file."
+    )
+    with cannot, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        with Image.open(file, formats=FORMATS) as image:
+            _require_usable(image, name)
+            image.draft(MODES[channels], (size, size))  # lets a large JPEG be decoded at a fraction of its size
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode.startswith("I;16"):  # Pillow would clip 16 bits to 8, not scale them
+                upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+            square = ImageOps.fit(upright.convert(MODES[channels]), (size, size), Image.Resampling.BILINEAR)
+            pixels = np.array(square).reshape(size, size, channels)
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _require_usable(image: Image.Image, name: str) -> None:
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        raise InvalidInputError(
+            f"{name} has {width:,} x {height:,} pixels, more than the {MOST_PIXELS:,} that are decoded. Scale it down."
+        )
+    if image.mode in {"I", "F"}:
+        raise InvalidInputError(
+            f"{name} has pixels of 32 bits, whose black and white are not known. Save it with 8 or 16 bits."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,23 +142,32 @@ def image_folder(path: str | Path, *, size: int, channels: int = 3, on_error: On
 
 
 def _images_below(root: Path) -> list[str]:
-    if not root.is_dir():
-        raise InvalidInputError(f"{root} is not a folder. Pass the folder that holds the images.")
-    files = [file.relative_to(root) for file in root.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()]
+    with foreign(f"{named(root)} cannot be opened", "Pass the folder that holds the images."):
+        if not root.is_dir():
+            raise InvalidInputError(f"{named(root)} is not a folder. Pass the folder that holds the images.")
+    files = [
+        file.relative_to(root) for file in root.rglob("*") if file.suffix.lower() in SUFFIXES and not file.is_dir()
+    ]
     found = sorted(name.as_posix() for name in files if not any(part.startswith(".") for part in name.parts))
     if not found:
-        raise InvalidInputError(f"{root} holds no image. Files that end in {', '.join(SUFFIXES)} are taken.")
+        raise InvalidInputError(f"{named(root)} holds no image. Files that end in {', '.join(SUFFIXES)} are taken.")
     return found
 
 
 def _problem(file: Path, size: int, channels: int) -> str | None:
+    if not file.is_file():
+        return "no regular file: a broken link, pipe or device"
     try:
+        str(file).encode()
         decode(file, size=size, channels=channels)
-    except BROKEN as error:
-        return str(error) or type(error).__name__
+    except UnicodeEncodeError:
+        return "its name is not UTF-8: rename it"
+    except InvalidInputError as error:
+        return str(error).removeprefix(named(file)).strip(" .")
     return None
 
 
 def _listing(broken: Mapping[str, str], total: int) -> str:
-    shown = "; ".join(f"{name} ({problem})" for name, problem in list(broken.items())[:20])
-    return f"{len(broken)} of {total} images cannot be decoded: {shown}{'; ...' if len(broken) > 20 else ''}"
+    shown = "; ".join(f"{printable(name)}: {problem}" for name, problem in list(broken.items())[:SHOWN])
+    more = f"; and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
+    return f"{len(broken)} of {total} images cannot be decoded: {shown}{more}"

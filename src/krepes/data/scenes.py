@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from krepes.data.files import foreign
 from krepes.data.local import NamedImages, data_root, locate, require_split, require_sum
 from krepes.errors import InvalidInputError
 
@@ -32,13 +33,14 @@ def load(data_dir: str | Path | None = None, split: str = "all", *, verify: bool
     """
     require_split(split, ("all",), "scenes")
     path = locate(data_root(data_dir), ["scenes_sea/scenes64.webp"], "scenes64.webp of the sea scenes")
-    with Image.open(path) as image:
+    with foreign(f"{path} cannot be decoded", "Download it again."), Image.open(path, formats=["WEBP"]) as image:
         mosaic = np.array(image.convert("RGB"))
     rows, columns = mosaic.shape[0] // SIDE, mosaic.shape[1] // SIDE
     tiles = mosaic.reshape(rows, SIDE, columns, SIDE, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3, SIDE, SIDE)
     if verify:
         require_sum(tiles.tobytes(), SHA256, "the decoded pictures of the sea scenes")
-    with np.load(path.parent / "labels.npz", allow_pickle=False) as stored:
+    file = path.parent / "labels.npz"
+    with foreign(f"{file} cannot be read", "Download it again."), np.load(file, allow_pickle=False) as stored:
         labels = np.asarray(stored["classes"]).astype(str)[stored["y"]]
     if len(labels) != len(tiles):
         raise InvalidInputError(f"{path} has {len(tiles)} pictures, labels.npz {len(labels)} labels.")

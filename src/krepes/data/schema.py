@@ -1,12 +1,16 @@
 """The schema of a table: what kind each column is, inferred, shown, overridden, stored and enforced.
 
-    numeric       numbers                                        standardised; missing: median and an indicator
+    numeric       numbers, also 1.234,5 and 12 %                 standardised; missing: median and an indicator
     boolean       true/false, yes/no, y/n, t/f, 1/0              0 or 1; missing likewise
-    date          ISO 8601 texts or datetimes                    days since 1970, then as numeric
+    date          datetimes, ISO 8601 texts, 31.12.2020          days since 1970, then as numeric
     categorical   few distinct values                            one column for each; missing is one of them
     constant      one value everywhere                           dropped: it tells no two rows apart
     identifier    texts that nearly all differ, row numbers      dropped: they name a row and do not describe it
     ignored       whatever the user says, such as a label        dropped
+
+Numbers and dates that are not written as every program writes them have a format beside their kind, such as
+``"numeric 1.234,5"`` or ``"date dd/mm/yyyy"`` (see `krepes.data.numerals` and `krepes.data.dates`). What can be read in
+two ways stays text, and its note tells what to say.
 
 Identifiers are dropped, not hashed: hash buckets would make rows alike by accident, and no explanation could name them.
 """
@@ -16,16 +20,20 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import pandas as pd
-from pandas.api.types import is_integer_dtype, is_numeric_dtype
+from pandas.api.types import is_numeric_dtype
 
 from krepes.data import values
+from krepes.data.column import Column
+from krepes.data.files import foreign, named, require_file
 from krepes.data.frames import read_table
+from krepes.data.kinds import KINDS, Kind, format_of, infer_kinds
+from krepes.data.text import printable
 from krepes.errors import InvalidInputError
 
 if sys.version_info >= (3, 11):
@@ -33,33 +41,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Kind = Literal["numeric", "boolean", "date", "categorical", "constant", "identifier", "ignored"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 DROPPED = ("constant", "identifier", "ignored")
-MAX_CATEGORIES = 100
-# Below this many values, texts that all differ may still be categories, and consecutive numbers no row numbers.
-FEW = 10
-PARSERS = {
-    "numeric": values.numbers,
-    "boolean": values.flags,
-    "date": values.days,
-    "categorical": values.categories,
-}
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a table.
-
-    Attributes:
-        name: Its name.
-        kind: What it holds.
-        note: Why it was given this kind, where that needs saying.
-    """
-
-    name: str
-    kind: Kind
-    note: str = ""
+SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -77,19 +60,14 @@ class Schema:
 
     columns: tuple[Column, ...]
 
-    def __post_init__(self) -> None:
-        """Refuse kinds that do not exist."""
-        wrong = {column.name: column.kind for column in self.columns if column.kind not in KINDS}
-        if wrong:
-            raise InvalidInputError(f"no such kind of column: {wrong}. The kinds are {', '.join(KINDS)}.")
-
     @classmethod
     def infer(cls, table: Any, override: Mapping[str, str] | None = None) -> Schema:
         """Look at a table and say what its columns are.
 
         Args:
             table: Whatever `read_table` takes; training data, for a kind seen here is held to later.
-            override: Kinds of the columns that the user knows better, by name.
+            override: Kinds of the columns that the user knows better, by name, with a format where needed:
+                ``{"when": "date dd/mm/yyyy"}``.
 
         Returns:
             The schema, one column for each of the table's.
@@ -97,23 +75,48 @@ class Schema:
         Raises:
             InvalidInputError: If ``override`` names a column that does not exist, or no column is left to use.
         """
-        frame, override = read_table(table), dict(override or {})
-        absent = sorted(set(override) - set(frame.columns))
+        frame, told = read_table(table), cls.from_dict(override or {})
+        absent = sorted(column.name for column in told.columns if column.name not in frame.columns)
         if absent:
-            raise InvalidInputError(f"the override names columns {absent}, but the table has {list(frame.columns)}.")
-        found = {name: _kind(frame[name]) for name in frame.columns if name not in override}
-        told = {name: (kind, "as the user said") for name, kind in override.items()}
-        schema = cls(tuple(Column(name, *(found | told)[name]) for name in frame.columns))
+            raise InvalidInputError(f"the override names columns {absent}, but the table has {_some(frame.columns)}.")
+        known = {column.name: column for column in told.columns}
+        found = infer_kinds(frame[[name for name in frame.columns if name not in known]])
+        columns = []
+        for name in frame.columns:
+            if name in known:
+                format = known[name].format or format_of(frame[name], known[name].kind)
+                columns.append(Column(name, known[name].kind, "as the user said", format))
+            else:
+                columns.append(Column(name, found[name].kind, found[name].note, found[name].format))
+        schema = cls(tuple(columns))
         schema.require_used()
         return schema
 
     @classmethod
     def from_dict(cls, kinds: Mapping[str, Any]) -> Schema:
-        """Return the schema that `to_dict` stored, or that a user wrote as ``{name: kind}``."""
-        entries: dict[str, Mapping[str, Any]] = {
-            name: {"kind": entry} if isinstance(entry, str) else entry for name, entry in kinds.items()
-        }
-        return cls(tuple(Column(name, entry["kind"], entry.get("note", "")) for name, entry in entries.items()))
+        """Return the schema that `to_dict` stored, or that a user wrote as ``{name: kind}``.
+
+        Args:
+            kinds: For each name a text of kind and format, or a dict of ``kind``, ``note`` and ``format``.
+
+        Returns:
+            The schema.
+
+        Raises:
+            InvalidInputError: If an entry is neither, or names no kind.
+        """
+        if not isinstance(kinds, Mapping):
+            raise InvalidInputError(f"a schema must be a table of columns, got a {type(kinds).__name__}.")
+        columns = []
+        for name, entry in kinds.items():
+            parts = _split(entry)
+            if not isinstance(parts, Mapping) or not all(isinstance(part, str) for part in parts.values()):
+                raise InvalidInputError(
+                    f"column {values.shown(name)}: the schema has {values.shown(entry)}, where a kind must stand: "
+                    f"{', '.join(KINDS)}."
+                )
+            columns.append(Column(str(name), parts.get("kind", ""), parts.get("note", ""), parts.get("format", "")))
+        return cls(tuple(columns))
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
@@ -128,24 +131,27 @@ class Schema:
         Raises:
             InvalidInputError: If the file is no TOML, or has no such table.
         """
-        try:
-            kinds = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("columns")
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise InvalidInputError(f"{path} cannot be read as TOML: {error}.") from error
+        path = require_file(path, "a TOML file with a table [columns]")
+        with foreign(f"{named(path)} cannot be read as TOML", "Correct it, and save it as UTF-8."):
+            kinds = tomllib.loads(path.read_text(encoding="utf-8")).get("columns")
         if not isinstance(kinds, dict) or not all(isinstance(kind, str) for kind in kinds.values()):
             raise InvalidInputError(
-                f'{path} needs a table [columns] with lines name = "kind"; the kinds are {", ".join(KINDS)}.'
+                f'{named(path)} needs a table [columns] with lines name = "kind"; the kinds are {", ".join(KINDS)}.'
             )
         return cls.from_dict(kinds)
 
     def to_dict(self) -> dict[str, dict[str, str]]:
         """Return plain JSON values, in the order of the columns."""
-        return {column.name: {"kind": column.kind, "note": column.note} for column in self.columns}
+        return {
+            column.name: {"kind": column.kind, "note": column.note}
+            | ({"format": column.format} if column.format else {})
+            for column in self.columns
+        }
 
     def to_toml(self) -> str:
         """Return the text of a TOML file, notes as comments, for the user to change and give back."""
         lines = (
-            f"{_quoted(column.name)} = {_quoted(column.kind)}"
+            f"{_quoted(column.name)} = {_quoted(column.told)}"
             + (f"  # {_quoted(column.note)[1:-1]}" if column.note else "")
             for column in self.columns
         )
@@ -156,19 +162,19 @@ class Schema:
         return pd.DataFrame([(c.name, c.kind, c.note) for c in self.columns], columns=["column", "kind", "note"])
 
     def __str__(self) -> str:
-        rows = [("column", "kind", "note"), *((c.name, c.kind, c.note) for c in self.columns)]
+        rows = [("column", "kind", "note"), *((printable(c.name), c.kind, c.note) for c in self.columns)]
         wide, kind = (max(len(row[j]) for row in rows) for j in (0, 1))
         return "\n".join(f"{row[0]:{wide}}  {row[1]:{kind}}  {row[2]}".rstrip() for row in rows)
 
     @property
-    def kinds(self) -> dict[str, Kind]:
-        """Kind of each column, by name: also what `infer` takes to override."""
-        return {column.name: column.kind for column in self.columns}
+    def kinds(self) -> dict[str, str]:
+        """Kind of each column, by name, with its format where it has one: what `infer` takes to override."""
+        return {column.name: column.told for column in self.columns}
 
     @property
     def used(self) -> dict[str, Kind]:
         """Kind of each column that is not dropped."""
-        return {name: kind for name, kind in self.kinds.items() if kind not in DROPPED}
+        return {column.name: column.kind for column in self.columns if column.kind not in DROPPED}
 
     def require_used(self) -> None:
         """Raise `InvalidInputError` if every column is dropped."""
@@ -191,89 +197,49 @@ class Schema:
         Raises:
             InvalidInputError: If a used column is absent, or a value is not of its column's kind.
         """
-        frame, kinds = read_table(table), self.used
-        absent = [name for name in kinds if name not in frame.columns]
+        frame, used = read_table(table), [column for column in self.columns if column.kind not in DROPPED]
+        absent = [column.name for column in used if column.name not in frame.columns]
         if absent:
             raise InvalidInputError(
-                f"the table lacks {len(absent)} of {len(kinds)} columns: {absent}. It has {list(frame.columns)}; "
-                f"their order does not matter, their names do."
+                f"the table lacks {len(absent)} of {len(used)} columns: {_some(absent)}. It has "
+                f"{_some(frame.columns)}; their order does not matter, their names do."
             )
-        extra = [name for name in frame.columns if name not in self.kinds]
+        known = {column.name for column in self.columns}
+        extra = [name for name in frame.columns if name not in known]
         if extra:
-            warnings.warn(f"the schema does not know {len(extra)} columns, they are not used: {extra}.", stacklevel=2)
-        return pd.DataFrame({name: PARSERS[kind](frame[name]) for name, kind in kinds.items()})
+            warnings.warn(
+                f"the schema does not know {len(extra)} columns, they are not used: {_some(extra)}.", stacklevel=2
+            )
+        return pd.DataFrame({column.name: column.read(frame[column.name]) for column in used})
+
+    def with_numbers(self, table: Any) -> pd.DataFrame:
+        """Return a table as people and audits read it: all its columns, the texts of numeric ones read as numbers.
+
+        Args:
+            table: Whatever `read_table` takes.
+
+        Returns:
+            The table; numeric columns of the schema are float64 where they were texts, others as they were.
+        """
+        frame = read_table(table)
+        numeric = {column.name: column for column in self.columns if column.kind == "numeric"}
+        texts = [name for name in frame.columns if name in numeric and not is_numeric_dtype(frame[name])]
+        return frame.assign(**{name: numeric[name].read(frame[name]) for name in texts})
 
 
-def _kind(column: pd.Series[Any]) -> tuple[Kind, str]:
-    """Return kind and note of a column."""
-    levels = _levels(column)
-    if levels.empty:
-        return "constant", "dropped: every value is missing"
-    if len(levels) == 1 and column.notna().all():
-        return "constant", f"dropped: every value is {_shown(levels.iloc[0])}"
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return _kind_of_texts(levels, column.count())
-    if _counts_rows(column):
-        return "identifier", f"dropped: counts the rows from {column.iloc[0]}"
-    if _parses(values.flags, levels):
-        return "boolean", ""
-    if _parses(values.days, levels):
-        return "date", ""
-    if is_numeric_dtype(column) or _parses(values.numbers, levels):
-        return "numeric", ""
-    return _kind_of_texts(levels, column.count())
+def _some(names: Iterable[str]) -> str:
+    """Return a list of names as it may stand in a message."""
+    found = list(names)
+    shown = ", ".join(values.shown(name) for name in found[:SHOWN])
+    return f"[{shown}{f', and {len(found) - SHOWN} more' if len(found) > SHOWN else ''}]"
 
 
-def _levels(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the distinct values: they tell the kind, and of a million rows there are often few."""
-    try:
-        return pd.Series(column.dropna().unique(), name=column.name)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"column {column.name!r} holds a {type(column.dropna().iloc[0]).__name__} in a cell ({error}). A cell must "
-            f"hold one number, text, flag or date: spread such columns over several first."
-        ) from error
-
-
-def _nearly_numbers(levels: pd.Series[Any]) -> str:
-    """Return a note if most texts are numbers, or would be with a decimal point; else nothing."""
-    texts = levels.astype("str")
-    numeric = pd.to_numeric(texts, errors="coerce").notna()
-    if 0.5 < numeric.mean() < 1.0:
-        return (
-            f"{numeric.sum()} of {len(texts)} distinct values are numbers, but {_shown(texts[~numeric].iloc[0])} is not"
-        )
-    if _parses(values.numbers, texts.str.replace(",", ".", n=1, regex=False)) and not numeric.all():
-        return "numbers with a decimal comma? Write them with a point"
-    return ""
-
-
-def _counts_rows(column: pd.Series[Any]) -> bool:
-    """Tell row numbers, which an unnamed column of a CSV file holds also when there are few."""
-    likely = len(column) > FEW or str(column.name).startswith("Unnamed: ")
-    whole = is_integer_dtype(column) and bool(column.notna().all())  # pandas' Int64 may have gaps
-    return likely and whole and bool(column.diff().iloc[1:].eq(1).all())
-
-
-def _kind_of_texts(levels: pd.Series[Any], count: int) -> tuple[Kind, str]:
-    if len(levels) > MAX_CATEGORIES or len(levels) > max(FEW, count / 2):
-        why = f"dropped: {len(levels)} distinct texts in {count} values; 'categorical' keeps them"
-        return "identifier", "; ".join(filter(None, [why, _nearly_numbers(levels)]))
-    return "categorical", _nearly_numbers(levels)
-
-
-def _parses(parse: Callable[[pd.Series[Any]], pd.Series[Any]], levels: pd.Series[Any]) -> bool:
-    try:
-        parse(levels.iloc[:FEW])  # a few decide most columns: a million texts are not parsed in vain
-        parse(levels)
-    except InvalidInputError:
-        return False
-    return True
-
-
-def _shown(value: Any) -> str:
-    text = str(value)
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+def _split(entry: Any) -> Mapping[str, Any]:
+    """Return what a schema's entry says: ``"numeric 1.234,5"`` is a kind and a format."""
+    if not isinstance(entry, str):
+        return entry
+    kind, _, format = entry.partition(" ")
+    return {"kind": kind, "format": format}
 
 
 def _quoted(text: str) -> str:

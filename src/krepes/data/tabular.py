@@ -7,117 +7,19 @@ categorical     one 0/1 column for each category of training, "(missing)" among 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import asdict
+from typing import Any, get_args
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
-from krepes.data.schema import Kind, Schema
+from krepes.data.encoded import CategoryColumn, NumberColumn, Unknown, stored_column
+from krepes.data.schema import Schema
+from krepes.data.text import brief
+from krepes.data.values import shown
 from krepes.errors import InvalidInputError, NotFittedError
-
-UNKNOWN = "(unknown)"
-Unknown = Literal["error", "bucket"]
-
-
-@dataclass(frozen=True)
-class NumberColumn:
-    """How a numeric, date or boolean column is encoded.
-
-    Attributes:
-        name: Of the original column.
-        mean: Subtracted, after missing values were filled in.
-        scale: Then divided by.
-        median: Stands in for a missing value.
-        low: Smallest value in training.
-        high: Largest.
-        indicator: Whether a second column says where a value was missing.
-    """
-
-    name: str
-    mean: float
-    scale: float
-    median: float
-    low: float
-    high: float
-    indicator: bool
-
-    @classmethod
-    def fit(cls, values: pd.Series[float], kind: Kind) -> NumberColumn:
-        """Read the statistics of training ``values``, ``(n,)``, with NaN where one is missing."""
-        if values.isna().all():
-            raise InvalidInputError(
-                f"column {values.name!r} is {kind}, but all {len(values)} training values are missing. "
-                f"Give it the kind 'ignored', or fit on rows that have it."
-            )
-        median = float(np.round(values.median())) if kind == "boolean" else values.median()
-        filled = values.fillna(median)
-        # A 0/1 column stays as it is, like those of a category; a column without spread is only centred.
-        mean, scale = (0.0, 1.0) if kind == "boolean" else (float(filled.mean()), float(filled.std(ddof=0)) or 1.0)
-        low, high, indicator = float(values.min()), float(values.max()), bool(values.isna().any())
-        return cls(str(values.name), mean, scale, median, low, high, indicator)
-
-    @property
-    def feature_names(self) -> list[str]:
-        """Names of the encoded columns."""
-        return [self.name, f"{self.name} is missing"] if self.indicator else [self.name]
-
-    def encode(self, values: pd.Series[float], out: np.ndarray[Any, Any], unknown: Unknown) -> None:
-        """Write ``values`` ``(n,)`` into ``out`` ``(n, 1)`` or ``(n, 2)``."""
-        missing = values.isna().to_numpy()
-        if missing.any() and not self.indicator:
-            row = int(missing.argmax())
-            problem = f"column {self.name!r}: {int(missing.sum())} values are missing, the first in row {row}, but none"
-            if unknown == "error":
-                raise InvalidInputError(
-                    f"{problem} of the training rows missed it. Fill them in, or fit with unknown='bucket', which "
-                    f"takes the training median {self.median:g}."
-                )
-            warnings.warn(f"{problem} was in training: the median {self.median:g} stands in.", stacklevel=4)
-        out[:, 0] = (values.fillna(self.median) - self.mean) / self.scale
-        if self.indicator:
-            out[:, 1] = missing
-
-
-@dataclass(frozen=True)
-class CategoryColumn:
-    """How a categorical column is encoded.
-
-    Attributes:
-        name: Of the original column.
-        categories: Those of training, in alphabetical order; the last may be ``(unknown)``, for all others.
-    """
-
-    name: str
-    categories: tuple[str, ...]
-
-    @classmethod
-    def fit(cls, values: pd.Series[Any], unknown: Unknown) -> CategoryColumn:
-        """Read the categories of training ``values``, ``(n,)``."""
-        known = sorted(set(values.unique()) - ({UNKNOWN} if unknown == "bucket" else set()))
-        return cls(str(values.name), (*known, UNKNOWN) if unknown == "bucket" else tuple(known))
-
-    @property
-    def feature_names(self) -> list[str]:
-        """Names of the encoded columns."""
-        return [f"{self.name}={category}" for category in self.categories]
-
-    def encode(self, values: pd.Series[Any], out: np.ndarray[Any, Any], unknown: Unknown) -> None:
-        """Write ``values`` ``(n,)`` into ``out``, ``(n, c)``, for ``c`` categories."""
-        codes = pd.Index(self.categories).get_indexer(values.cat.categories)[values.cat.codes]
-        if unknown == "error" and (codes < 0).any():
-            row = int((codes < 0).argmax())
-            raise InvalidInputError(
-                f"column {self.name!r}: {values.iloc[row]!r} in row {row} is no category of the training rows, as are "
-                f"{int((codes < 0).sum())} of {len(codes)} values. Known are {list(self.categories[:10])}"
-                f"{' and more' if len(self.categories) > 10 else ''}. Correct the value, or fit with unknown='bucket'."
-            )
-        out[:] = 0.0
-        out[np.arange(len(codes)), codes] = 1.0  # code -1 is the last category, the bucket
 
 
 class TabularEncoder:
@@ -132,6 +34,7 @@ class TabularEncoder:
         columns_: How each used column is encoded, once fitted.
 
     Example:
+        >>> import pandas as pd
         >>> frame = pd.DataFrame({"age": [20.0, 40.0, None, 60.0], "city": ["Bonn", "Ulm", "Ulm", None]})
         >>> encoder = TabularEncoder(Schema.infer(frame)).fit(frame)
         >>> encoder.feature_names
@@ -210,14 +113,31 @@ class TabularEncoder:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> TabularEncoder:
-        """Return the fitted encoder that `to_dict` stored."""
-        encoder = cls(Schema.from_dict(stored["schema"]), unknown=stored["unknown"])
-        encoder.columns_ = tuple(
-            CategoryColumn(column["name"], tuple(column["categories"]))
-            if "categories" in column
-            else NumberColumn(**column)
-            for column in stored["columns"]
-        )
+        """Return a fitted encoder.
+
+        Args:
+            stored: What `to_dict` returned, or a file of it.
+
+        Returns:
+            The encoder.
+
+        Raises:
+            InvalidInputError: If that is not what was stored: parts are absent, of another type or do not fit.
+        """
+        try:
+            encoder = cls(Schema.from_dict(stored["schema"]), unknown=stored["unknown"])
+            encoder.columns_ = tuple(stored_column(column) for column in stored["columns"])
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            reason = str(error) if isinstance(error, InvalidInputError) else f"{type(error).__name__}: {brief(error)}"
+            raise InvalidInputError(
+                f"this is no stored encoder of a table ({reason}). Fit the encoder again, or take the file whole from "
+                f"where it was written."
+            ) from error
+        if sorted(column.name for column in encoder.columns_) != sorted(encoder.schema.used):  # JSON may sort its keys
+            raise InvalidInputError(
+                f"the stored encoder has {len(encoder.columns_)} columns that are not those of its schema: "
+                f"{shown(list(encoder.schema.used))}. Fit the encoder again."
+            )
         return encoder
 
     def _fitted(self) -> tuple[NumberColumn | CategoryColumn, ...]:

@@ -1,29 +1,34 @@
-"""A column of anything becomes numbers, flags, days or categories.
+"""A column of anything becomes numbers, flags, days, categories or groups.
 
-A value that cannot is refused, by an `InvalidInputError` that names it, its column and its row.
+A value that cannot is refused, by an `InvalidInputError` that names it, its column and its row. Distinct values are
+read once each: of a million rows there are often few.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_complex_dtype, is_datetime64_any_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_complex_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
+from krepes.data import dates, numerals
+from krepes.data.text import brief, printable
 from krepes.errors import InvalidInputError
 
 MISSING = "(missing)"
 NO_NUMBER = ("", "nan", "na", "n/a", "null", "none")
 FLAGS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "y": 1.0, "n": 0.0, "t": 1.0, "f": 0.0, "1": 1.0, "0": 0.0}
-ISO_DATE = r"\d{4}-\d{2}-\d{2}(?:[T ].*)?"
+LONGEST_SHOWN = 40
 
 
-def numbers(column: pd.Series[Any]) -> pd.Series[float]:
+def numbers(column: pd.Series[Any], format: str = "") -> pd.Series[float]:
     """Return the values as float64, NaN where one is missing.
 
     Args:
         column: Numbers, or texts of numbers, ``(n,)``; a text that says there is none, as ``n/a``, is missing.
+        format: How the texts are written: see `krepes.data.numerals`.
 
     Returns:
         The numbers, ``(n,)``.
@@ -33,13 +38,14 @@ def numbers(column: pd.Series[Any]) -> pd.Series[float]:
         [1.5, nan, nan]
     """
     if is_complex_dtype(column):
-        _refuse(column, column.notna(), "a real number")
-    if not is_numeric_dtype(column):
-        column = column.mask(column.astype("str").str.strip().str.lower().isin(NO_NUMBER))
-    parsed = pd.to_numeric(column, errors="coerce").astype("float64")
-    _refuse(column, parsed.isna() & column.notna(), "a number")
-    _refuse(column, np.isinf(parsed), "a finite number")
-    return parsed
+        _refuse(column, column.notna().to_numpy(), "a real number")
+    if is_numeric_dtype(column):
+        read = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        required = f"a number written {format}" if format else "a number"
+        read = _by_level(column, lambda texts: numerals.parse(texts, format), NO_NUMBER, required)
+    _refuse(column, np.isinf(read), "a finite number")
+    return pd.Series(read, index=column.index, name=column.name)
 
 
 def flags(column: pd.Series[Any]) -> pd.Series[float]:
@@ -55,16 +61,24 @@ def flags(column: pd.Series[Any]) -> pd.Series[float]:
         >>> flags(pd.Series(["Yes", None, "no"])).tolist()
         [1.0, nan, 0.0]
     """
-    parsed = categories(column).str.strip().str.lower().map(FLAGS).astype("float64")
-    _refuse(column, parsed.isna() & column.notna(), "a flag (true/false, yes/no, y/n, t/f or 1/0)")
-    return parsed
+    if is_bool_dtype(column) and not isinstance(column.dtype, pd.CategoricalDtype):
+        read = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        read = _by_level(column, flag_values, (), "a flag (true/false, yes/no, y/n, t/f or 1/0)")
+    return pd.Series(read, index=column.index, name=column.name)
 
 
-def days(column: pd.Series[Any]) -> pd.Series[float]:
+def flag_values(texts: Sequence[str]) -> np.ndarray:
+    """Return 1 and 0 for texts that are flags, NaN for others."""
+    return np.array([FLAGS.get(text.strip().lower(), np.nan) for text in texts], dtype=np.float64)
+
+
+def days(column: pd.Series[Any], format: str = "") -> pd.Series[float]:
     """Return dates as days since 1970-01-01, with fractions for the time of day, NaN where one is missing.
 
     Args:
-        column: Datetimes, or texts in ISO 8601, ``(n,)``; without a time zone UTC is meant.
+        column: Datetimes, or texts of dates, ``(n,)``; without a time zone UTC is meant.
+        format: How the texts are written: see `krepes.data.dates`; by default ISO 8601.
 
     Returns:
         The days, ``(n,)``, float64.
@@ -74,14 +88,13 @@ def days(column: pd.Series[Any]) -> pd.Series[float]:
         [1.0, 0.5, nan]
     """
     if is_datetime64_any_dtype(column):
-        moments = pd.to_datetime(column, utc=True)
+        naive = column.dt.tz_convert("UTC").dt.tz_localize(None) if getattr(column.dt, "tz", None) else column
+        moments = naive.to_numpy(dtype="datetime64[us]")
+        read = np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 86_400_000_000)
     else:
-        texts = column.astype("str").where(column.notna(), None)
-        # Without the pattern a bare number, such as 20200101 or 7, would pass as a date.
-        texts = texts.where(texts.str.fullmatch(ISO_DATE).fillna(False).astype(bool), None)
-        moments = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
-    _refuse(column, moments.isna() & column.notna(), "a date (YYYY-MM-DD, or with a time after it)")
-    return (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+        required = f"a date ({format or 'YYYY-MM-DD'}, or with a time after it)"
+        read = _by_level(column, lambda texts: dates.parse(texts, format), ("", "nat"), required)
+    return pd.Series(read, index=column.index, name=column.name)
 
 
 def categories(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -97,23 +110,88 @@ def categories(column: pd.Series[Any]) -> pd.Series[Any]:
         >>> categories(pd.Series([3.0, 2.5, None])).tolist()
         ['3', '2.5', '(missing)']
     """
-    codes, levels = pd.factorize(column)
-    texts = [_text(level) for level in levels] + [MISSING] * bool((codes < 0).any())  # code -1 is the last
-    merged, names = pd.factorize(pd.Index(texts, dtype="str"))
-    data = pd.Categorical.from_codes(merged[codes], categories=names)
+    codes, levels = distinct(column)
+    texts = [*levels, MISSING] if (codes < 0).any() else levels  # code -1 is the last
+    places: dict[str, int] = {}
+    merged = np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.int64)
+    data = pd.Categorical.from_codes(merged[codes], categories=pd.Index(list(places), dtype="str"))
     return pd.Series(data, index=column.index, name=column.name)
 
 
+def groups(column: Any) -> np.ndarray[Any, Any]:
+    """Return the group of each sample as text: a missing value is a group of its own, ``(missing)``.
+
+    Args:
+        column: One value per sample, ``(n,)``: a Series, an array or a list. Blank texts are missing too.
+
+    Returns:
+        Texts, ``(n,)``, dtype object.
+
+    Example:
+        >>> groups(["a", None, float("nan"), " ", 3.0]).tolist()
+        ['a', '(missing)', '(missing)', '(missing)', '3']
+    """
+    series = column if isinstance(column, pd.Series) else pd.Series(list(column), dtype=object)
+    codes, levels = distinct(series)
+    texts = np.array([*(level if level.strip() else MISSING for level in levels), MISSING], dtype=object)
+    return texts[codes]
+
+
+def distinct(column: pd.Series[Any]) -> tuple[np.ndarray[Any, Any], list[str]]:
+    """Return a code for each value, -1 where one is missing, and the distinct values as text, in order of appearance.
+
+    Args:
+        column: Values of any type that can stand in a cell, ``(n,)``.
+
+    Returns:
+        Codes, ``(n,)``, and texts by code.
+
+    Raises:
+        InvalidInputError: If a cell holds a list, a dict or the like, or a text that is no Unicode.
+    """
+    try:
+        codes, levels = pd.factorize(column)
+        texts = [_text(level) for level in levels]
+        "".join(texts).encode()
+        return codes, texts
+    except (TypeError, ValueError) as error:  # unhashable, or half of a surrogate pair
+        held = column.dropna()
+        raise InvalidInputError(
+            f"column {shown(column.name)} holds a {type(held.iloc[0]).__name__} in a cell that cannot be read "
+            f"({brief(error)}). A cell must hold one number, text, flag or date: spread such a column over several "
+            f"first, or leave it out."
+        ) from error
+
+
+def shown(value: Any) -> str:
+    """Return a value, quoted, as it may stand in a message."""
+    text = printable(value)
+    return repr(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...").replace("\\\\", "\\")
+
+
+def _by_level(
+    column: pd.Series[Any], parse: Callable[[Sequence[str]], np.ndarray], missing: tuple[str, ...], required: str
+) -> np.ndarray[Any, Any]:
+    """Return what ``parse`` makes of each value, NaN where one is missing; refuse the others that it makes NaN of."""
+    codes, levels = distinct(column)
+    parsed = np.append(parse(levels), np.nan)
+    absent = np.array([level.strip().lower() in missing for level in levels] + [True])
+    _refuse(column, (np.isnan(parsed) & ~absent)[codes], required)
+    return parsed[codes]
+
+
 def _text(level: Any) -> str:
-    whole = isinstance(level, (float, np.floating)) and np.isfinite(level) and level == int(level)
+    if isinstance(level, str):
+        return level
+    whole = isinstance(level, (float, np.floating)) and abs(float(level)) < 1e15 and level == int(level)
     return str(int(level)) if whole else str(level)
 
 
-def _refuse(column: pd.Series[Any], bad: Any, required: str) -> None:
-    rows = np.flatnonzero(np.asarray(bad, dtype=bool))
+def _refuse(column: pd.Series[Any], bad: np.ndarray[Any, Any], required: str) -> None:
+    rows = np.flatnonzero(bad)
     if not len(rows):
         return
     raise InvalidInputError(
-        f"column {column.name!r}: {str(column.iloc[rows[0]])!r} in row {rows[0]} is not {required} ({len(rows)} of "
-        f"{len(column)} values are not). Correct or clear them, or give the column another kind in the schema."
+        f"column {shown(column.name)}: {shown(column.iloc[rows[0]])} in row {rows[0]} is not {required} ({len(rows)} "
+        f"of {len(column)} values are not). Correct or clear them, or give the column another kind in the schema."
     )

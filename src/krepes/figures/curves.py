@@ -9,7 +9,20 @@ import pandas as pd
 
 from krepes.audit.coverage import Coverage
 from krepes.audit.spectrum import Selection
-from krepes.figures.style import BLUE, GREEN, GREY, INK, MARKERS, ORANGE, PURPLE, SERIES, new_figure, shorten, styled
+from krepes.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    SERIES,
+    literal,
+    new_figure,
+    shorten,
+    styled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +68,7 @@ def spectral_curves(
         axes[-1].set_xscale("log")
         axes[-1].set_xticks([], minor=True)
     axes[-1].set_xticks(x, [shorten(value, 12) for value in curve["value"]])
-    axes[-1].set_xlabel(name)
+    axes[-1].set_xlabel(literal(name))
     return figure
 
 
@@ -75,7 +88,7 @@ def consistency_curves(table: pd.DataFrame) -> Figure:
         for number, (method, rows) in enumerate(table[table["metric"] == metric].groupby("method", sort=False)):
             colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
             ax.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
-            ax.plot(rows["k"], rows["estimate"], color=colour, marker=marker, markersize=4, label=method)
+            ax.plot(rows["k"], rows["estimate"], color=colour, marker=marker, markersize=4, label=literal(method))
         _k_axis(ax, sorted(table["k"].unique()))
         ax.set_title(title, loc="left")
     axes[0].set_ylabel("share of test samples")
@@ -97,7 +110,7 @@ def coverage_curve(coverage: Coverage) -> Figure:
         ax.annotate(f"κ = {coverage.kappa}", middle, xytext=(-4, 0), textcoords="offset points", ha="right")
     ax.set(xscale="log", xlabel="landmarks", ylabel="classes covered", ylim=(0, None))
     ax.xaxis.set_major_formatter("{x:g}")
-    ax.set_title(coverage.verdict, fontsize=8.5, color=GREY, loc="left")
+    ax.set_title(literal(coverage.verdict), fontsize=8.5, color=GREY, loc="left")
     ax.legend(loc="lower right")
     return figure
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from krepes.audit.alignment import Alignment
-from krepes.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, SKY, new_figure, shorten, styled
+from krepes.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, SKY, literal, new_figure, shorten, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def alignment_bars(alignment: Alignment, *, variant: str = "normalised") -> Figu
     ]
     _bars(ax, known["column"].tolist(), known, colours)
     ax.set_xlabel(f"{variant} Feature Alignment Gap, 95 % interval over {int(table['n'].iloc[0]):,} test samples")
-    reasons = [f"{row.column}: undefined, {row.note}" for row in unknown.itertuples()]
+    reasons = [f"{shorten(row.column, 30)}: undefined, {literal(row.note)}" for row in unknown.itertuples()]
     if reasons:
         figure.supxlabel("\n".join(reasons), fontsize=8, color=GREY)
     return figure
@@ -46,8 +46,7 @@ def faithfulness_bars(table: pd.DataFrame) -> Figure:
     accuracy = table[table["measure"].isin(["surrogate accuracy", "encoder accuracy", "accuracy gap", "same decision"])]
     tau = table[table["measure"].str.startswith("tau") & table["estimate"].notna()]
     names = [
-        "τ, classes of a sample (mean)" if of is None or pd.isna(of) else f"τ, samples: {shorten(of, 16)}"
-        for of in tau["class"]
+        "τ, classes of a sample (mean)" if of is None or pd.isna(of) else f"τ, samples: {of}" for of in tau["class"]
     ]
     figure = new_figure(1.4 + 0.26 * (len(accuracy) + len(tau)))
     above, below = figure.subplots(2, 1, height_ratios=[len(accuracy) + 1, len(tau) + 1])

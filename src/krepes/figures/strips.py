@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from krepes.errors import InvalidInputError
-from krepes.figures.style import ATTRACTIVE, INK, REPULSIVE, WIDTH, new_figure, shorten, styled
+from krepes.figures.style import ATTRACTIVE, INK, REPULSIVE, WIDTH, literal, new_figure, shorten, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def landmark_strips(
         name = "" if sample_names is None else shorten(sample_names[row], 14)
         _draw(axes[row, 0], samples[row], f"test: {name}" if name else "test", INK, "solid")
         if sample_notes is not None:
-            axes[row, 0].set_xlabel(sample_notes[row], color=INK, fontweight="bold", labelpad=3)
+            axes[row, 0].set_xlabel(literal(sample_notes[row]), color=INK, fontweight="bold", labelpad=3)
         for column in range(k):
             l, score = int(indices[row, column]), float(scores[row, column])
             colour, line = (ATTRACTIVE, "solid") if score >= 0 else (REPULSIVE, "dashed")

@@ -10,6 +10,8 @@ from functools import wraps
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from krepes.data.text import printable
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -92,6 +94,19 @@ def render(figure: Figure, *, format: str = "png", dpi: int = 200) -> bytes:
 
 
 def shorten(value: object, length: int) -> str:
-    """Return a value as text of at most ``length`` characters."""
-    text = f"{value:,.5g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= length else text[: length - 1] + "…"
+    """Return a value as text of at most ``length`` characters, to be drawn as it stands."""
+    text = printable(f"{value:,.5g}" if isinstance(value, float) else value)
+    return literal(text if len(text) <= length else text[: length - 1] + "…")
+
+
+def literal(text: object) -> str:
+    r"""Return text that matplotlib draws letter by letter, whatever it holds.
+
+    Two dollar signs would make a formula of what lies between, and a legend leaves out what starts with an underscore.
+
+    Example:
+        >>> print(literal("$a_b$"), repr(literal("_hidden")))
+        \$a_b\$ ' _hidden'
+    """
+    shown = printable(text, lines=True).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown

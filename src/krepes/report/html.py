@@ -1,23 +1,31 @@
 """A report as one HTML file: styles, script and pictures inside, everything from data escaped.
 
-Equal reports give equal bytes. The page forbids itself any network request by a content security policy.
+Equal reports give equal bytes. The page forbids itself any network request, and any script but its own, by a content
+security policy. Characters that cannot be seen, or turn the direction of writing, are written out.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from krepes.data.text import printable
 from krepes.report.content import Picture, Report
 from krepes.storage.files import publish
 
 
 def render(report: Report) -> str:
     """Return the report as HTML; the same report gives the same text."""
-    return _environment().get_template("report.html.j2").render(report=report)
+    environment = _environment()
+    script = environment.get_template("script.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return environment.get_template("report.html.j2").render(report=report, script=Markup(script), digest=digest)
 
 
 def write_report(report: Report, path: str | Path) -> Path:
@@ -42,6 +50,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_shown,
     )
     environment.filters["data_uri"] = _data_uri
     return environment
@@ -49,3 +58,8 @@ def _environment() -> Environment:
 
 def _data_uri(picture: Picture) -> str:
     return f"data:{picture.media};base64,{base64.b64encode(picture.content).decode('ascii')}"
+
+
+def _shown(value: Any) -> Any:
+    """Return what an expression of a template gives, hidden characters written out; markup is ours and stays."""
+    return printable(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -35,7 +35,7 @@ def thumbnail(image: Tensor, alt: str) -> Picture:
     """
     if image.ndim == 2:
         image = image[None]
-    if image.ndim != 3 or len(image) not in (1, 3):
+    if image.ndim != 3 or len(image) not in (1, 3) or image.numel() == 0 or image.is_complex():
         raise InvalidInputError(f"a sample of shape {tuple(image.shape)} is no image (H, W), (1, H, W) or (3, H, W).")
     pixels = image.detach().cpu().double()
     low, high = float(pixels.min()), float(pixels.max())

@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import Subset
 
 from krepes import batches, registry
 from krepes.batches import Batch
+from krepes.data.arrays import open_array
 from krepes.data.frames import read_table
 from krepes.data.schema import Schema
 from krepes.data.tabular import TabularEncoder
@@ -24,6 +23,7 @@ from krepes.data.values import categories
 from krepes.errors import InvalidInputError
 from krepes.runs.settings import Settings, flag
 from krepes.views import Identity, ViewStream
+from krepes.views.source import RowsOf
 
 TABLES = (".csv", ".parquet", ".pq", ".csv.gz", ".tsv", ".data")
 LABEL = "label"
@@ -72,7 +72,7 @@ class Dataset:
     def part(self, rows: Tensor) -> Any:
         """Return the samples at ``rows`` as a `ViewStream` takes them."""
         samples = self.samples
-        return Subset(samples, rows.tolist()) if isinstance(samples, TorchDataset) else batches.take(samples, rows)
+        return batches.take(samples, rows) if isinstance(samples, Tensor) else RowsOf(samples, rows)
 
     @property
     def names(self) -> list[str]:
@@ -188,11 +188,8 @@ def _embedded(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
 
 
 def _array(path: Path) -> Dataset:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidInputError(f"{path} is no readable .npy file of numbers: {error}.") from error
-    return Dataset(path.name, "image" if array.ndim == 4 else "other", range(len(array)), array)
+    array = open_array(path)
+    return Dataset(path.name, "image" if array.ndim == 4 else "other", range(array.n), array)
 
 
 def _table(frame: pd.DataFrame, name: str, settings: Settings, encoding: TabularEncoder | None) -> Dataset:

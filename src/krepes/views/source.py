@@ -22,6 +22,7 @@ from torch.utils.data import (
 
 from krepes import batches
 from krepes.batches import Batch
+from krepes.data.arrays import ArrayFile
 from krepes.errors import InvalidInputError
 
 
@@ -86,6 +87,46 @@ class DatasetSource:
             ) from error
 
 
+@dataclass(frozen=True, init=False)
+class RowsOf:
+    """Some samples of a larger source, in a chosen order; each batch reads only its own from disk.
+
+    Attributes:
+        source: All samples.
+        indices: The chosen ones, ``(n,)``, int64.
+
+    Example:
+        >>> RowsOf(np.arange(8.0), torch.tensor([6, 2, 4])).take(torch.tensor([0, 2]))
+        tensor([6., 4.], dtype=torch.float64)
+    """
+
+    source: Source
+    indices: Tensor
+
+    def __init__(self, data: Any, indices: Any) -> None:
+        """Choose samples of whatever `as_source` takes; refuse indices that it has not."""
+        source, chosen = as_source(data)[0], torch.as_tensor(indices, dtype=torch.int64).reshape(-1).cpu()
+        if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < source.n:
+            raise InvalidInputError(
+                f"rows between {int(chosen.min())} and {int(chosen.max())} were chosen of {source.n} samples. "
+                f"Each must be between 0 and {source.n - 1}."
+            )
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "indices", chosen)
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return len(self.indices)
+
+    def take(self, indices: Tensor) -> Batch:
+        """Return the samples ``indices`` of the chosen ones."""
+        return self.source.take(self.indices[indices.cpu()])
+
+
 def _first(item: Any) -> Any:
     """Return the sample of ``(sample, label, ...)``."""
     return item[0] if isinstance(item, (tuple, list)) else item
@@ -95,7 +136,8 @@ def as_source(data: Any) -> tuple[Source, int | None]:
     """Return the samples of ``data`` by index.
 
     Args:
-        data: A tensor, an array (mapped or not), a mapping, tuple or list of them, a map-style Dataset, a DataLoader.
+        data: A tensor, an array (mapped or not), a mapping, tuple or list of them, an `ArrayFile`, a map-style Dataset,
+            a DataLoader, or `RowsOf` any of these.
 
     Returns:
         The source, and the batch size if ``data`` is a DataLoader.
@@ -105,6 +147,8 @@ def as_source(data: Any) -> tuple[Source, int | None]:
     """
     if isinstance(data, DataLoader):
         return _of_loader(data)
+    if isinstance(data, (ArrayFile, RowsOf)):
+        return data, None
     if isinstance(data, IterableDataset):
         raise InvalidInputError(
             f"{type(data).__name__} is an IterableDataset: its samples have no index, so their views cannot be "
@@ -137,17 +181,38 @@ def _of_loader(loader: DataLoader[Any]) -> tuple[Source, int | None]:
 
 
 def _require_numbers(data: Batch) -> None:
-    """Refuse object arrays (ragged rows, mixed types) before they fail deep inside torch."""
+    """Refuse what is no dense array of real numbers, before it fails deep inside torch or is read without its mask."""
     for leaf in batches.leaves(data):
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "fiub":
-            raise InvalidInputError(
-                f"an array has dtype {leaf.dtype}: ragged rows, or no numbers. Encode or pad them to one shape first."
-            )
         if not isinstance(leaf, (Tensor, np.ndarray)):
             raise InvalidInputError(
                 f"the source holds a {type(leaf).__name__}, but only tensors and arrays (n, ...) can be indexed by "
                 f"sample. Convert it with torch.as_tensor, or leave it out."
             )
+        problem = _of_tensor(leaf) if isinstance(leaf, Tensor) else _of_array(leaf)
+        if problem:
+            raise InvalidInputError(f"an array has dtype {leaf.dtype}: {problem}.")
+
+
+def _of_array(leaf: np.ndarray[Any, Any]) -> str:
+    """Return why an array cannot be used and what to do, or nothing."""
+    if leaf.dtype.kind == "c":
+        return "complex numbers. Split them into real and imaginary parts"
+    if leaf.dtype.kind not in "fiub":
+        return "ragged rows, or no numbers. Encode or pad them to one shape first"
+    if isinstance(leaf, np.ma.MaskedArray) and np.ma.getmaskarray(leaf).any():
+        return "and masked entries, whose values mean nothing. Fill or drop them first"
+    return ""
+
+
+def _of_tensor(leaf: Tensor) -> str:
+    """Return why a tensor cannot be used and what to do, or nothing."""
+    if leaf.is_complex():
+        return "complex numbers. Split them by torch.view_as_real"
+    if leaf.is_nested or leaf.layout != torch.strided:
+        return f"stored as {leaf.layout}, not as one dense block. Call to_dense() or pad it first"
+    if leaf.is_quantized:
+        return "quantised numbers. Call dequantize() first"
+    return "on the meta device, without values. Load them first" if leaf.is_meta else ""
 
 
 def sample_shapes(X: Batch) -> Any:

@@ -1,0 +1,54 @@
+"""One column of a schema: its name, kind and format, and how its values are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from krepes.data import dates, numerals, values
+from krepes.data.kinds import KINDS, Kind
+from krepes.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: Its name.
+        kind: What it holds.
+        note: Why it was given this kind, where that needs saying.
+        format: How its numbers or dates are written, where not as every program writes them.
+    """
+
+    name: str
+    kind: Kind
+    note: str = ""
+    format: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse kinds and formats that do not exist."""
+        where = f"column {values.shown(self.name)}"
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
+            raise InvalidInputError(
+                f"{where}: no such kind of column: {self.kind!r}. The kinds are {', '.join(KINDS)}."
+            )
+        known = {"numeric": numerals.is_format(self.format), "date": self.format in {"", *dates.FORMATS}}
+        if not known.get(self.kind, not self.format):
+            formats = {"numeric": (numerals.POINT, numerals.COMMA), "date": dates.FORMATS}.get(self.kind, ("none",))
+            raise InvalidInputError(
+                f"{where}: {self.kind!r} has no format {self.format!r}. Its formats are {', '.join(formats)}."
+            )
+
+    @property
+    def told(self) -> str:
+        """Kind and format as a schema file says them."""
+        return f"{self.kind} {self.format}" if self.format else self.kind
+
+    def read(self, column: pd.Series[Any]) -> pd.Series[Any]:
+        """Return values as this kind of column has them; a dropped kind has none."""
+        if self.kind in {"numeric", "date"}:
+            return (values.numbers if self.kind == "numeric" else values.days)(column, self.format)
+        return values.flags(column) if self.kind == "boolean" else values.categories(column)

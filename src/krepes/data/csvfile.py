@@ -1,0 +1,136 @@
+"""CSV in: the delimiter found, ragged lines refused, and no number read in a way that its file may not mean.
+
+A file that does not separate its columns by commas may write ``1.234`` for a thousand and more. Such a column is kept
+as text, so that the schema, which sees all columns, decides.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from krepes.data.files import foreign, named
+from krepes.data.textfile import open_text
+from krepes.data.values import shown
+from krepes.errors import InvalidInputError
+
+DELIMITERS = (",", ";", "\t", "|")
+THOUSANDS = re.compile(r"[+-]?(?:[1-9]\d{0,2}\.\d{3}|\d{1,3})", re.ASCII)
+
+
+def read_csv(path: Path, delimiter: str | None, missing: tuple[str, ...]) -> pd.DataFrame:
+    """Read a CSV file with a header line.
+
+    Args:
+        path: A regular file, packed or not.
+        delimiter: What separates the columns; by default whichever of ``, ; tab |`` splits the header most.
+        missing: Texts that mean "no value", beside those of pandas.
+
+    Returns:
+        The table, at least one row.
+
+    Raises:
+        InvalidInputError: If lines are ragged, a name is repeated, or the file is no such text.
+    """
+    header, delimiter = _header(path, delimiter)
+    # An empty name is the index column that to_csv writes; the parser names those by their place.
+    require_distinct([name for name in header if name], named(path))
+    options = {"sep": delimiter, "na_values": list(missing), "skipinitialspace": True, "index_col": False}
+    frame = _parsed(path, header, options)
+    if frame.empty:
+        raise InvalidInputError(f"{named(path)} has a header of {len(header)} columns but no row below it. Add rows.")
+    if frame.iloc[:, -1].isna().any():
+        _require_whole_lines(path, header, delimiter)
+    if delimiter != ",":
+        _keep_thousands(path, frame, options)
+    return frame
+
+
+def require_distinct(names: list[str], what: str) -> None:
+    """Raise `InvalidInputError` if a column name occurs twice in ``what``."""
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    if repeated:
+        raise InvalidInputError(
+            f"{what} has {len(repeated)} column names more than once: [{', '.join(map(shown, repeated[:5]))}]. Every "
+            f"column must have a name of its own: rename or drop the others."
+        )
+
+
+def _parsed(path: Path, header: list[str], options: dict[str, Any]) -> pd.DataFrame:
+    cannot = (
+        f"{named(path)} cannot be read as UTF-8 text in columns separated by {options['sep']!r} after its header of "
+        f"{len(header)} columns"
+    )
+    advice = "Repair those lines, save as UTF-8, or pass delimiter=."
+    with foreign(cannot, advice), open_text(path) as text, warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        # low_memory=False: a column's type is decided once, not anew in each piece of the file.
+        return pd.read_csv(text, low_memory=False, **options)
+
+
+def _header(path: Path, delimiter: str | None) -> tuple[list[str], str]:
+    """Return the fields of the first line, and the delimiter that was given or splits it most."""
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"'):
+        raise InvalidInputError(f"delimiter={delimiter!r} must be one character, not a quote or a line end.")
+    split = {mark: _first_line(path, mark) for mark in (*DELIMITERS, *([delimiter] if delimiter else []))}
+    best = max(DELIMITERS, key=lambda mark: len(split[mark]))
+    if delimiter is not None and len(split[delimiter]) == 1 < len(split[best]):
+        raise InvalidInputError(
+            f"split at {delimiter!r}, {named(path)} has a single column, {shown(split[delimiter][0])}; split at "
+            f"{best!r} it has {len(split[best])}. Pass delimiter={best!r}."
+        )
+    chosen = delimiter or best
+    return split[chosen], chosen
+
+
+def _first_line(path: Path, delimiter: str) -> list[str]:
+    cannot = foreign(f"{named(path)} has no readable header line", "Save it as CSV in UTF-8, with names in line 1.")
+    with cannot, open_text(path) as text:
+        # The parser, not a split of our own: fields may be quoted.
+        line = pd.read_csv(text, sep=delimiter, header=None, nrows=1, dtype=str, skipinitialspace=True, na_filter=False)
+        return [str(field) for field in line.iloc[0]]
+
+
+def _require_whole_lines(path: Path, header: list[str], delimiter: str) -> None:
+    """Refuse lines with fewer fields than the header, which the parser would fill up with missing values."""
+    cannot = foreign(f"{named(path)} cannot be split into fields", "Repair its quotes, or save it again.")
+    with cannot, open_text(path) as text:
+        lines = csv.reader(text, delimiter=delimiter, skipinitialspace=True)
+        short = [(lines.line_num, len(fields)) for fields in lines if 0 < len(fields) < len(header) and any(fields)]
+    if short:
+        line, fields = short[0]
+        raise InvalidInputError(
+            f"{named(path)} has {len(short)} lines with fewer fields than the header of {len(header)} columns, the "
+            f"first at line {line} with {fields}. Complete those lines: nobody knows which columns they leave out."
+        )
+
+
+def _keep_thousands(path: Path, frame: pd.DataFrame, options: dict[str, Any]) -> None:
+    """Put back the texts of columns that were read as decimals but may be thousands: ``1.234`` beside ``12``."""
+    doubtful = [name for name in frame.columns if _could_be_thousands(frame[name])]
+    if not doubtful:
+        return
+    places = [list(frame.columns).index(name) for name in doubtful]
+    with foreign(f"{named(path)} cannot be read again", "Do not change the file while it is read."):
+        with open_text(path) as text:
+            texts = pd.read_csv(text, usecols=places, dtype=str, **options)
+    for place, name in enumerate(doubtful):
+        column = texts.iloc[:, place]
+        if all(THOUSANDS.fullmatch(value.strip()) for value in column.dropna().unique()):
+            frame[name] = column
+
+
+def _could_be_thousands(column: pd.Series[Any]) -> bool:
+    if column.dtype.kind != "f":
+        return False
+    values = column.dropna().to_numpy()
+    rounded = np.round(values * 1000)
+    whole = np.abs(values * 1000 - rounded) < 1e-6
+    return bool((np.abs(values) < 1000).all() and whole.all() and (rounded % 1000 != 0).any())
