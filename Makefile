@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check slow bench reproduce format clean
+.PHONY: demo test check slow bench reproduce reference format clean
 
 demo: $(READY)          ## the main job, offline, on embedded data
 	$(BIN)/krepes demo --out .
@@ -28,6 +28,9 @@ SCALE ?= standard
 reproduce: $(READY)     ## the tables and figures of the paper, from the data sets in KREPES_DATA
 	$(BIN)/krepes reproduce all --scale $(SCALE)
 	$(BIN)/krepes reproduce page --scale $(SCALE)
+
+reference: $(READY)     ## docs/reference.md, from the code
+	$(BIN)/python -m tools.reference
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,13 @@ from torch import Tensor
 
 from krepes._checks import require_finite
 from krepes.errors import InvalidInputError
+from krepes.registry import load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Ranking = Literal["score", "repulsive", "magnitude", "directional"]
+"""What landmarks can be ranked by; see `RANKINGS`."""
 RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
 """``score``: most attractive first; ``repulsive``: most negative first; ``magnitude``: by ``|IS|``; ``directional``."""
 
@@ -182,6 +187,28 @@ class Attribution:
             "along_shift": chosen(self.directional),
             "effect": np.select([score > 0, score < 0], ["attracts", "repels"], "none"),
         })
+
+    def both(self, k: int = 5) -> pd.DataFrame:
+        """Return the ``k`` landmarks that attract each sample most and those that repel it most, none listed twice.
+
+        Args:
+            k: Landmarks of each sign, at most ``m``.
+
+        Returns:
+            As `to_frame`, for each sample the attracting ones first; a landmark that attracts is never listed as
+            repelling.
+        """
+        attracting, repelling = self.to_frame(k, by="score"), self.to_frame(k, by="repulsive")
+        found = pd.concat([attracting[attracting["score"] > 0], repelling[repelling["score"] < 0]])
+        order = {id: place for place, id in enumerate(self.sample_ids)}
+        return found.sort_values("sample", key=lambda s: s.map(order), kind="stable").reset_index(drop=True)
+
+    def plot(self, k: int = 5) -> Figure:
+        """Draw the landmarks that attract and repel each sample, ``k`` of each sign, for the first twelve samples."""
+        return load("krepes.figures:landmark_bars")(self.both(min(k, self.m)))
+
+    def _repr_html_(self) -> str:
+        return self.both(min(5, self.m)).to_html(index=False, float_format="{:.4g}".format)
 
 
 def require_ranking(k: int, by: str, *, m: int) -> None:

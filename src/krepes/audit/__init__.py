@@ -1,10 +1,13 @@
 """Audits: what the latent space preserves, whom it conflates, and how far the surrogate can be trusted.
 
 Labels and groups enter here and nowhere before. Each audit works on plain arrays; `rankings` and the functions that
-take a model make those arrays in one streamed pass, with the baselines beside.
+take a model make those arrays in one streamed pass, with the baselines beside. `run_audits` asks all questions of
+`AUDITS` at once; each is one file in `krepes.audit.questions`.
 """
 
+from krepes import registry
 from krepes.audit.alignment import Alignment, AlignmentSum, alignment_gap, alignment_of
+from krepes.audit.base import Audit, AuditResult, Estimate, Exhibit, View, run_audits
 from krepes.audit.consistency import label_consistency
 from krepes.audit.coverage import Coverage, class_coverage
 from krepes.audit.deletion import confidence_drop, confidence_drop_of
@@ -14,16 +17,27 @@ from krepes.audit.groups import CrossGroup, cross_group
 from krepes.audit.intervals import Interval, RunningMean, mean_interval, share_interval, wilson_interval
 from krepes.audit.rankings import rankings
 from krepes.audit.spectrum import Selection, rankme, select_by_spectrum, spectral_entropy
+from krepes.audit.study import Study
+
+AUDITS: dict[str, Audit] = registry.loaded(registry.AUDITS)
+"""Every question that can be asked of a study, by name, in the order in which they are shown."""
 
 __all__ = [
+    "AUDITS",
     "Alignment",
     "AlignmentSum",
+    "Audit",
+    "AuditResult",
     "Coverage",
     "CrossGroup",
+    "Estimate",
+    "Exhibit",
     "FeatureSpace",
     "Interval",
     "RunningMean",
     "Selection",
+    "Study",
+    "View",
     "alignment_gap",
     "alignment_of",
     "class_coverage",
@@ -37,6 +51,7 @@ __all__ = [
     "mean_interval",
     "rankings",
     "rankme",
+    "run_audits",
     "select_by_spectrum",
     "share_interval",
     "spectral_entropy",

@@ -16,6 +16,7 @@ from krepes.data.synthetic import Population, applicants
 from krepes.data.tabular import TabularEncoder
 
 DATASETS: dict[str, Callable[..., NamedTable | NamedImages]] = registry.loaded(registry.DATASETS)
+"""Public data sets by name: functions that load them."""
 
 __all__ = [
     "DATASETS",

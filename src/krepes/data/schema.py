@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
@@ -35,6 +35,10 @@ from krepes.data.frames import read_table
 from krepes.data.kinds import KINDS, Kind, format_of, infer_kinds
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
+from krepes.registry import load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -160,6 +164,13 @@ class Schema:
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row for each column: its name, kind and note."""
         return pd.DataFrame([(c.name, c.kind, c.note) for c in self.columns], columns=["column", "kind", "note"])
+
+    def plot(self) -> Figure:
+        """Draw how many columns are of each kind."""
+        return load("krepes.figures:kind_bars")(self.to_frame())
+
+    def _repr_html_(self) -> str:
+        return self.to_frame().to_html(index=False)
 
     def __str__(self) -> str:
         rows = [("column", "kind", "note"), *((printable(c.name), c.kind, c.note) for c in self.columns)]

@@ -18,6 +18,7 @@ from krepes.errors import InvalidInputError
 Factory = str | Callable[..., nn.Module] | nn.Module
 
 BUILT_IN: dict[str, Callable[..., nn.Module]] = registry.loaded(registry.ENCODERS)
+"""Encoders of this package by name."""
 
 
 def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:

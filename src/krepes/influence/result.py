@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,10 @@ from numpy.typing import ArrayLike
 
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
+from krepes.registry import load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 By = Literal["raises", "lowers", "magnitude"]
 Array = np.ndarray[Any, Any]
@@ -108,6 +112,21 @@ class Influence:
             "outcome": np.tile(np.array(self.names, dtype=object), n),
             "influence": self.values.reshape(-1),
         })
+
+    def both(self, k: int = 5) -> pd.DataFrame:
+        """Return the ``k`` rows that raise each outcome most and the ``k`` that lower it most."""
+        k = min(k, len(self.values))
+        found = pd.concat([self.top(k, by="raises"), self.top(k, by="lowers")])
+        found = found.drop_duplicates(["outcome", "row"])
+        order = {name: place for place, name in enumerate(self.names)}
+        return found.sort_values("outcome", key=lambda s: s.map(order), kind="stable").reset_index(drop=True)
+
+    def plot(self, k: int = 5) -> Figure:
+        """Draw the rows that raise and lower each outcome, ``k`` of each, for the first twelve outcomes."""
+        return load("krepes.figures:influence_bars")(self.both(k))
+
+    def _repr_html_(self) -> str:
+        return self.both().to_html(index=False, float_format="{:.4g}".format)
 
 
 def _first(keys: Array, k: int) -> Array:

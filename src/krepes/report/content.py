@@ -6,7 +6,13 @@ A block carries text from the data as it is. Escaping happens once, where text b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from html import escape
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from krepes.registry import load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Tone = Literal["", "attracts", "repels", "ours", "muted"]
 
@@ -197,6 +203,16 @@ class Report:
     def section(self, key: str, part: int = 0) -> Section:
         """Return a section by its key."""
         return next(section for section in self.parts[part].sections if section.key == key)
+
+    def plot(self) -> Figure:
+        """Draw the verdicts and headlines of all sections that have one."""
+        sections = [section for part in self.parts for section in part.sections if section.headline is not None]
+        rows = [(s.title, s.verdict, f"{s.headline.value} {s.headline.label}") for s in sections if s.headline]
+        return load("krepes.figures:verdict_board")(rows)
+
+    def _repr_html_(self) -> str:
+        page, title = escape(load("krepes.report.html:render")(self)), escape(self.title)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 800px; border: 0" title="{title}"></iframe>'
 
 
 def join(title: str, reports: list[Report]) -> Report:

@@ -38,6 +38,7 @@ TARGETS: dict[str, Target] = {
         INTERVENTION,
     )
 }
+"""What can be reproduced, by name."""
 
 __all__ = [
     "SCALES",

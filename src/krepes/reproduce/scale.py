@@ -82,6 +82,7 @@ SCALES = {
         ),
     )
 }
+"""Sizes by name."""
 
 
 def find_scale(name: str) -> Scale:

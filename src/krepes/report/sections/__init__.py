@@ -7,7 +7,8 @@ from krepes.report.sections.provenance import provenance
 from krepes.report.sections.samples import samples
 
 BEFORE = (provenance,)
+"""Sections before those of the audits."""
 AFTER = (samples, landmarks, counterfactual)
-"""Sections before and after those of the audits, in the order of the page."""
+"""Sections after those of the audits, in the order of the page."""
 
 __all__ = ["AFTER", "BEFORE", "audited", "section"]

@@ -1,0 +1,1 @@
+"""What keeps the documents true to the code."""
