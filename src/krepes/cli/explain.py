@@ -15,8 +15,7 @@ from krepes.cli import options as o
 from krepes.cli.show import console, show_frame, show_json
 from krepes.concepts import ConceptVector
 from krepes.errors import InvalidInputError
-from krepes.influence import influence as influence_of
-from krepes.influence import pull, similarity
+from krepes.influence import influence_of, pull, similarity
 from krepes.influence import toward as along
 from krepes.influence.outcomes import Outcome
 from krepes.runs.workspace import Workspace, open_run

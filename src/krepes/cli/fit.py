@@ -149,7 +149,7 @@ def story(run: Workspace) -> dict[str, Any]:
     solution = run.model.solution_
     return {
         "samples fitted / held out": f"{len(run.train)} / {len(run.test)}",
-        "kernel": run.model.kernel_choice_,
+        "kernel": str(run.model.kernel_choice_),
         "objective": run.model.objective_.name,
         "landmarks": f"{run.model.m} of {run.settings.landmarks}",
         "loss before": solution.loss_before,

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from krepes import batches
 from krepes._checks import require_range
+from krepes._describe import Description, described
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.forms import Form
 from krepes.kernels.store import Prepared, squares
-from krepes.kernels.tangent import Coverage, Tangent
+from krepes.kernels.tangent import ParameterRule, Tangent
 
 LARGEST_CHUNK = 512
 LARGEST_SHARE = 256 << 20
@@ -122,14 +123,13 @@ class EmpiricalNTK(Kernel):
             sums = parts if not sums else [a + b for a, b in zip(sums, parts, strict=True)]
         return MeanFeature(content=sums, square=float(sum(v.square().sum() for v in sums)))
 
-    def coverage(self) -> list[Coverage]:
+    def coverage(self) -> list[ParameterRule]:
         """Return each parameter with the rule that served it; known after the first samples."""
         return self.tangent.coverage()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return the settings that fix the kernel, with a fingerprint of the encoder's weights."""
-        contraction = None if self.contraction is None else str(self.contraction)
-        return {"kernel": "entk", "contraction": contraction, **self.tangent.describe()}
+        return described("entk", {"contraction": self.contraction, **self.tangent.settings()})
 
     def chunks(self, X: Batch, *, m: int) -> Iterator[tuple[slice, list[Form]]]:
         """Yield ``(slice, forms)`` of as many samples at a time as the memory budget allows against ``m`` columns."""

@@ -28,7 +28,7 @@ def provenance(evidence: Evidence) -> Section:
         ("Test samples", f"{evidence.t:,}"),
         ("Encoder", _encoder(evidence, kernel.get("weights_sha256", ""))),
         ("Kernel", _settings(kernel, skip={"weights_sha256", "encoder", "parameter_count"})),
-        ("Why this kernel", model.kernel_choice_),
+        ("Why this kernel", str(model.kernel_choice_)),
         ("Transforms", _transforms(evidence)),
         ("Objective", _settings(model.objective_.describe())),
         ("Landmarks", f"{evidence.m:,} by {_selector(evidence)}, {count(model.p_, 'view')} each"),
