@@ -14,7 +14,7 @@ from krepes import Krepes, attribute
 from krepes.audit import FeatureSpace, alignment_gap, cross_group, rankings
 from krepes.data import Schema, TabularEncoder, applicants, read_table
 from krepes.encoders import MLP, pretrain
-from krepes.influence import influence, similarity
+from krepes.influence import influence_of, similarity
 from krepes.report import build_report, write_report
 from krepes.views import Compose, FeatureDrop, GaussianNoise, ViewStream
 
@@ -39,7 +39,7 @@ def main(folder: Path) -> Path:
 
     print("made of:", attribute(model, X_test[:1]).to_frame(k=3), sep="\n", end="\n\n")
     pair = similarity(model, X_test[:1], X_test[1:2], name="test rows 0 and 1 alike")
-    print("would change:", influence(model, pair, progress=False).top(3, by="magnitude"), sep="\n", end="\n\n")
+    print("would change:", influence_of(model, pair, progress=False).top(3, by="magnitude"), sep="\n", end="\n\n")
 
     landmarks = train.iloc[model.landmarks_.numpy()]
     gap = alignment_gap(model, X_test, test, landmarks, FeatureSpace.of(train))

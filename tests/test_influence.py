@@ -103,7 +103,7 @@ def case(request):
     objective, loss, views = CASES[request.param]
     model = fit(objective, views)
     outcomes = outcomes_of(model)
-    return model, loss, outcomes, inf.influence(model, outcomes, progress=False)
+    return model, loss, outcomes, inf.influence_of(model, outcomes, progress=False)
 
 
 def test_influence_equals_the_finite_difference_of_a_resolved_update(case):
@@ -123,17 +123,17 @@ def test_influences_sum_to_zero(case):
 
 def test_many_outcomes_equal_one_at_a_time(case):
     model, _, outcomes, found = case
-    alone = [inf.influence(model, outcome, progress=False).values[:, 0] for outcome in outcomes]
+    alone = [inf.influence_of(model, outcome, progress=False).values[:, 0] for outcome in outcomes]
     assert_close(found.values, np.stack(alone, axis=1), **EXACT)
 
 
 def test_batches_of_the_stream_do_not_show(case):
     model, _, outcomes, found = case
-    other = inf.influence(model, outcomes, stream=model.stream_.with_batch_size(4), progress=False)
+    other = inf.influence_of(model, outcomes, stream=model.stream_.with_batch_size(4), progress=False)
     # Stored rows of a row objective are single precision, redrawn ones double.
     tolerance = EXACT if model.moments_ is not None else dict(rtol=1e-4, atol=1e-5)
     assert_close(other.values, found.values, **tolerance)
-    small = inf.influence(model, outcomes, stream=model.stream_, memory_budget=20_000, progress=False)
+    small = inf.influence_of(model, outcomes, stream=model.stream_, memory_budget=20_000, progress=False)
     assert_close(small.values, found.values, **tolerance)
 
 
@@ -142,7 +142,7 @@ def test_influence_at_an_interpolating_optimum_is_that_of_the_minimum_itself():
     model = fit(BarlowTwins(lam=0.5), augment=Identity(), views=2, damping="auto", steps=60)
     assert model.solution_.loss_after < 1e-16
     outcomes, damping = outcomes_of(model)[:5], 1e-3
-    found = inf.influence(model, outcomes, damping=damping, progress=False)
+    found = inf.influence_of(model, outcomes, damping=damping, progress=False)
     loss = partial(oracle.barlow, problem_of(model), lam=0.5)
     resolve = partial(oracle.proximal_minimum, loss, model.solution_.theta, damping=damping, iterations=6)
     for i in (2, 17):
@@ -180,7 +180,7 @@ def test_the_papers_barlow_twins_formula_is_the_special_case():
     model = fit(PaperBarlowTwins())
     problem, H, theta = problem_of(model), damped_curvature(model), model.solution_.theta
     outcomes = outcomes_of(model)
-    found = inf.influence(model, outcomes, progress=False)
+    found = inf.influence_of(model, outcomes, progress=False)
     for i in range(0, N, 5):
         d_theta = oracle.paper_barlow_influence(problem, theta, i, H, PaperBarlowTwins.lam)
         expected = torch.stack([(outcome.gradient(theta) * d_theta).sum() for outcome in outcomes])
@@ -190,7 +190,7 @@ def test_the_papers_barlow_twins_formula_is_the_special_case():
 def test_a_planted_fault_in_the_curvature_is_caught():
     model = fit(BarlowTwins())
     outcomes = outcomes_of(model)[:2]
-    found = inf.influence(model, outcomes, damping=2 * model.solution_.damping_absolute, progress=False)
+    found = inf.influence_of(model, outcomes, damping=2 * model.solution_.damping_absolute, progress=False)
     resolve = partial(
         oracle.one_update, partial(oracle.barlow, problem_of(model)), model.solution_.theta, H=damped_curvature(model)
     )
@@ -204,10 +204,10 @@ def test_averaged_form_is_the_mean_over_redrawn_views(name):
     objective, _, views = CASES[name]
     model = fit(objective, views)
     outcomes = outcomes_of(model)[:2]
-    found = inf.influence(model, outcomes, draws=3, progress=False)
+    found = inf.influence_of(model, outcomes, draws=3, progress=False)
     seed = model.stream_.seed
     each = [
-        inf.influence(model, outcomes, stream=model.stream_.with_seed(seed + k), progress=False).values
+        inf.influence_of(model, outcomes, stream=model.stream_.with_seed(seed + k), progress=False).values
         for k in (1, 2, 3)
     ]
     assert_close(found.values, np.mean(each, axis=0), **EXACT)
@@ -216,13 +216,13 @@ def test_averaged_form_is_the_mean_over_redrawn_views(name):
 def test_views_without_noise_average_to_the_realised_form():
     model = fit(BarlowTwins(), augment=Identity(), views=2)
     outcomes = outcomes_of(model)
-    realised, averaged = (inf.influence(model, outcomes, draws=k, progress=False) for k in (0, 2))
+    realised, averaged = (inf.influence_of(model, outcomes, draws=k, progress=False) for k in (0, 2))
     assert_close(realised.values, averaged.values, **EXACT)
 
 
 def test_removals_add_up_and_groups_cover_everything():
     model = fit(BarlowTwins())
-    found = inf.influence(model, outcomes_of(model), progress=False)
+    found = inf.influence_of(model, outcomes_of(model), progress=False)
     first, second = np.arange(5), np.arange(5, 12)
     both = np.array(found.removal(np.concatenate([first, second])))
     assert_close(np.array(found.removal(first) + found.removal(second)), both, **EXACT)
@@ -238,7 +238,7 @@ def test_removals_add_up_and_groups_cover_everything():
 def test_top_rows_come_by_id_in_the_order_asked_for():
     model = fit(BarlowTwins())
     ids = [f"row-{i}" for i in range(N)]
-    found = inf.influence(model, outcomes_of(model)[:2], ids=ids, progress=False)
+    found = inf.influence_of(model, outcomes_of(model)[:2], ids=ids, progress=False)
     order = np.argsort(found.values[:, 1])
     lowest, highest = found.top(4, by="lowers"), found.top(4)
     assert list(lowest[lowest.outcome == "centred"].id) == [ids[i] for i in order[:4]]
@@ -254,8 +254,8 @@ def test_top_rows_come_by_id_in_the_order_asked_for():
 def test_values_kept_on_disk_are_the_same(tmp_path):
     model = fit(BarlowTwins())
     outcomes = outcomes_of(model)
-    kept = inf.influence(model, outcomes, path=tmp_path / "values.npy", progress=False)
-    assert_close(np.array(kept.values), inf.influence(model, outcomes, progress=False).values, rtol=0, atol=0)
+    kept = inf.influence_of(model, outcomes, path=tmp_path / "values.npy", progress=False)
+    assert_close(np.array(kept.values), inf.influence_of(model, outcomes, progress=False).values, rtol=0, atol=0)
     assert_close(np.load(tmp_path / "values.npy"), np.array(kept.values), rtol=0, atol=0)
 
 
@@ -263,10 +263,10 @@ def test_a_loaded_model_answers_alike_given_its_stream(tmp_path):
     model = fit(BarlowTwins())
     model.save(tmp_path / "run")
     loaded = Krepes.load(tmp_path / "run", RBF(2.0))
-    expected = inf.influence(model, outcomes_of(model), progress=False)
+    expected = inf.influence_of(model, outcomes_of(model), progress=False)
     with pytest.raises(InvalidInputError, match="pass the ViewStream"):
-        inf.influence(loaded, outcomes_of(loaded), progress=False)
-    found = inf.influence(loaded, outcomes_of(loaded), stream=model.stream_, progress=False)
+        inf.influence_of(loaded, outcomes_of(loaded), progress=False)
+    found = inf.influence_of(loaded, outcomes_of(loaded), stream=model.stream_, progress=False)
     assert_close(found.values, expected.values, **EXACT)
 
 
@@ -276,10 +276,11 @@ def test_a_loaded_row_objective_asks_for_its_rows(tmp_path):
     loaded = Krepes.load(tmp_path / "run", RBF(2.0))
     outcome = outcomes_of(model)[0]
     with pytest.raises(NotFittedError, match="does not hold them"):
-        inf.influence(loaded, outcome, progress=False)
+        inf.influence_of(loaded, outcome, progress=False)
     loaded.data_ = model.data_
     assert_close(
-        inf.influence(loaded, outcome, progress=False).values, inf.influence(model, outcome, progress=False).values
+        inf.influence_of(loaded, outcome, progress=False).values,
+        inf.influence_of(model, outcome, progress=False).values,
     )
 
 
@@ -287,7 +288,7 @@ def test_a_duplicated_row_has_its_twin_s_influence():
     X = samples()
     X[7] = X[3]
     model = Krepes(RBF(2.0), objective="kpca", m=M, h=H, progress=False).fit(X)
-    found = inf.influence(model, outcomes_of(model), progress=False)
+    found = inf.influence_of(model, outcomes_of(model), progress=False)
     assert_close(found.values[7], found.values[3], **EXACT)
 
 
@@ -324,30 +325,30 @@ def test_refusals():
     model = fit(BarlowTwins())
     outcome = outcomes_of(model)[0]
     with pytest.raises(NotFittedError, match="does not hold them"):
-        inf.influence(Krepes(RBF(2.0)), outcome)
+        inf.influence_of(Krepes(RBF(2.0)), outcome)
     with pytest.raises(InvalidInputError, match="no outcome"):
-        inf.influence(model, [])
+        inf.influence_of(model, [])
     with pytest.raises(InvalidInputError, match=r"2 row ids were given for 23"):
-        inf.influence(model, outcome, ids=[1, 2])
+        inf.influence_of(model, outcome, ids=[1, 2])
     with pytest.raises(InvalidInputError, match="take 184 bytes, the memory budget is 100"):
-        inf.influence(model, outcome, memory_budget=100)
+        inf.influence_of(model, outcome, memory_budget=100)
     with pytest.raises(InvalidInputError, match="5 samples, the model was fitted on 23"):
-        inf.influence(model, outcome, stream=ViewStream(samples(5), GaussianNoise(0.3)), progress=False)
+        inf.influence_of(model, outcome, stream=ViewStream(samples(5), GaussianNoise(0.3)), progress=False)
     with pytest.raises(InvalidInputError, match=r"'vector' must be a scalar tensor, its function returned \(3,\)"):
-        inf.influence(model, inf.custom(model, samples(1), lambda Z: Z[0], name="vector"))
+        inf.influence_of(model, inf.custom(model, samples(1), lambda Z: Z[0], name="vector"))
     with pytest.raises(InvalidInputError, match="by='best' is unknown"):
-        inf.influence(model, outcome, progress=False).top(by="best")
+        inf.influence_of(model, outcome, progress=False).top(by="best")
     with pytest.raises(InvalidInputError, match=r"groups has shape \(2,\)"):
-        inf.influence(model, outcome, progress=False).group_totals(["a", "b"])
+        inf.influence_of(model, outcome, progress=False).group_totals(["a", "b"])
 
 
 def test_objectives_that_define_no_weights_are_refused():
     mine = fit(LeastSquares(lambda Z: (Z[0] - Z[1]) / len(Z[0]) ** 0.5))
     with pytest.raises(InvalidInputError, match="nothing says how a sample's weight enters"):
-        inf.influence(mine, outcomes_of(mine)[0])
+        inf.influence_of(mine, outcomes_of(mine)[0])
     drawn = fit(SpectralTriplets(batch=8), views=2)
     with pytest.raises(InvalidInputError, match="part of two triplets"):
-        inf.influence(drawn, outcomes_of(drawn)[0])
+        inf.influence_of(drawn, outcomes_of(drawn)[0])
 
 
 def test_an_adjoint_solve_that_stalls_warns():

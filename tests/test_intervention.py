@@ -151,7 +151,7 @@ def test_influence_predicts_retraining_better_than_every_similarity(digits, retr
     scores = baseline_scores(encoder, model, digits)
     wanted = margin_outcomes(model, digits)
     for name, draws in (("influence, realised views", 0), (f"influence, {DRAWS} draws", DRAWS)):
-        scores[name] = torch.from_numpy(inf.influence(model, wanted, draws=draws, progress=False).values)
+        scores[name] = torch.from_numpy(inf.influence_of(model, wanted, draws=draws, progress=False).values)
     found = {name: lds(score, retrained.member, outcomes.mean(1)) for name, score in scores.items()}
     table = pd.DataFrame.from_dict(found, orient="index", columns=["LDS", "standard error"])
     print(f"\n{table.round(3)}\nnoise ceiling {ceiling(outcomes):.3f}, relative damping {model.solution_.damping:.2g}")

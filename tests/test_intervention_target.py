@@ -131,7 +131,7 @@ def test_influence_of_a_row_is_the_sum_over_its_copies(study, monkeypatch):
         inf.pull(model, x, study.reference[same], study.reference[~same], reference=study.reference),
         inf.similarity(model, x, partner, reference=study.reference),
     ]
-    values = torch.from_numpy(inf.influence(model, outcomes, progress=False).values)
+    values = torch.from_numpy(inf.influence_of(model, outcomes, progress=False).values)
     for k, name in enumerate((MARGIN, PAIR)):
         expected = torch.stack([values[i, k] + values[24 + i, k] + values[48 + i, k] for i in range(24)])
         size = float(expected.abs().max())  # kernel rows in float32 differ in the last bits with the batch

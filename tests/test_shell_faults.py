@@ -72,7 +72,9 @@ def test_members_of_a_group_are_of_that_group(space):
 
 def test_default_views_drop_a_category_as_a_whole(space):
     run, frame = space
-    settings = Settings(data=run.settings.data, id_column="who", exclude=("row",), augment_options={"drop": 0.5, "noise": 0.0})
+    settings = Settings(
+        data=run.settings.data, id_column="who", exclude=("row",), augment_options={"drop": 0.5, "noise": 0.0}
+    )
     dataset = open_dataset(settings)
     stream = open_stream(settings, dataset, split(dataset.n, settings)[0])
     columns = dataset.encoding.groups["colour"]
@@ -84,7 +86,9 @@ def test_default_views_drop_a_category_as_a_whole(space):
     assert bool((views[kept] == one_hot.expand(2, -1, -1)[kept]).all()), "a view shows the whole category or none of it"
 
 
-@pytest.mark.parametrize("text", ["[red]stop[/red]", "[link=http://x]a[/link]", "a\x1b[31mb", "back\x08space", "\u202eabc"])
+@pytest.mark.parametrize(
+    "text", ["[red]stop[/red]", "[link=http://x]a[/link]", "a\x1b[31mb", "back\x08space", "\u202eabc"]
+)
 def test_markup_and_escapes_from_data_are_shown_as_they_are(monkeypatch, text):
     out = io.StringIO()
     monkeypatch.setattr(show, "console", Console(file=out, force_terminal=True, width=100, color_system="standard"))

@@ -10,7 +10,7 @@ from krepes.encoders.resmlp import ResMLP
 from krepes.encoders.resnet import resnet18
 from krepes.errors import InvalidInputError
 from krepes.kernels import sketch
-from krepes.kernels.auto import tangent_kernel
+from krepes.kernels.auto import KernelChoice, tangent_kernel
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.kernels.sketch import SketchedNTK
 from networks import make
@@ -91,14 +91,23 @@ def test_rows_agree_with_features(generator):
 
 
 def test_auto_takes_exact_for_a_table_and_a_sketch_for_pictures(generator):
-    table, reason = tangent_kernel(ResMLP(20), torch.randn(3, 20, generator=generator), m=1000)
-    assert isinstance(table, EmpiricalNTK) and reason.startswith("exact: ")
-    pictures, reason = tangent_kernel(resnet18(), torch.randn(3, 3, 32, 32, generator=generator), m=1000)
-    assert isinstance(pictures, SketchedNTK) and reason.startswith("sketch with q=4096: ")
+    table, choice = tangent_kernel(ResMLP(20), torch.randn(3, 20, generator=generator), m=1000)
+    assert isinstance(table, EmpiricalNTK) and choice.kind == "exact" and "1000 landmark points" in choice.reason
+    pictures, choice = tangent_kernel(resnet18(), torch.randn(3, 3, 32, 32, generator=generator), m=1000)
+    assert isinstance(pictures, SketchedNTK) and choice.kind == "sketch" and "q=4096" in choice.reason
+    assert str(choice) == f"sketch: {choice.reason}"
     few, _ = tangent_kernel(resnet18(width=16), torch.randn(3, 3, 32, 32, generator=generator), m=2)
     assert isinstance(few, EmpiricalNTK)
 
 
+def test_a_choice_of_the_user_is_taken_and_named(generator):
+    X = torch.randn(3, 4, generator=generator)
+    exact, choice = tangent_kernel(ResMLP(4), X, m=5, kernel="exact")
+    assert isinstance(exact, EmpiricalNTK) and choice == KernelChoice("exact", "as asked")
+    sketch, choice = tangent_kernel(ResMLP(4), X, m=5, kernel="sketch", q=64)
+    assert isinstance(sketch, SketchedNTK) and sketch.q == 64 and choice.kind == "sketch"
+
+
 def test_unknown_choice_is_refused():
-    with pytest.raises(InvalidInputError, match="'auto', 'exact' or 'sketch'"):
+    with pytest.raises(InvalidInputError, match="'fast' is unknown: choose one of auto, exact, sketch"):
         tangent_kernel(ResMLP(4), torch.zeros(3, 4), m=5, kernel="fast")

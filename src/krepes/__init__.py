@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from krepes.attribution import Attribution, attribute, attribute_stream
     from krepes.concepts import ConceptVector
-    from krepes.influence import Influence
+    from krepes.influence import Influence, influence_of
     from krepes.kernels.auto import tangent_kernel
     from krepes.kernels.entk import EmpiricalNTK
     from krepes.kernels.sketch import SketchedNTK
@@ -26,6 +26,7 @@ _HOMES = {
     "attribute_stream": "krepes.attribution",
     "ConceptVector": "krepes.concepts",
     "Influence": "krepes.influence",
+    "influence_of": "krepes.influence",
     "tangent_kernel": "krepes.kernels.auto",
     "EmpiricalNTK": "krepes.kernels.entk",
     "SketchedNTK": "krepes.kernels.sketch",
@@ -43,6 +44,7 @@ __all__ = [
     "ViewStream",
     "attribute",
     "attribute_stream",
+    "influence_of",
     "tangent_kernel",
 ]
 

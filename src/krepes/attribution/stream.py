@@ -28,7 +28,7 @@ def attribute(model: Krepes, X: Batch, *, ids: Sequence[Any] | None = None) -> A
 
     Args:
         model: A fitted model.
-        X: Un-augmented samples, ``(t, ...)``, as `Krepes.transform` takes them, or a Dataset of them.
+        X: Un-augmented samples, ``(t, ...)``, as `Krepes.transform` takes them, a Dataset of them, or a DataFrame.
         ids: The user's own ids of the samples; by default ``0..t-1``.
 
     Returns:
@@ -45,7 +45,7 @@ def attribute(model: Krepes, X: Batch, *, ids: Sequence[Any] | None = None) -> A
         >>> found.to_frame(k=2).columns.tolist()
         ['sample', 'rank', 'landmark', 'score', 'kernel', 'along_shift', 'effect']
     """
-    source, _ = as_source(X)
+    source, _ = as_source(model.samples(X))
     return _attribute(model, source.take(torch.arange(source.n)), _ids(ids, source.n))
 
 
@@ -56,7 +56,7 @@ def attributions(
 
     Args:
         model: A fitted model.
-        X: Un-augmented samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
+        X: Un-augmented samples, ``(t, ...)``, in memory or mapped from disk, a Dataset of them, or a DataFrame.
         ids: The user's own ids of the samples; by default ``0..t-1``.
         memory_budget: For a piece, its scores and rankings; by default the model's. The kernel's temporaries have a
             budget of their own.
@@ -64,7 +64,7 @@ def attributions(
     Yields:
         The rows of ``X`` that a piece covers, and their attribution.
     """
-    source, _ = as_source(X)
+    source, _ = as_source(model.samples(X))
     names = _ids(ids, source.n)
     size = _piece_size(model, memory_budget)
     for start in range(0, source.n, size):
@@ -85,7 +85,7 @@ def attribute_stream(
 
     Args:
         model: A fitted model.
-        X: Un-augmented samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
+        X: Un-augmented samples, ``(t, ...)``, in memory or mapped from disk, a Dataset of them, or a DataFrame.
         k: Landmarks per sample, at most ``m``.
         by: One of `RANKINGS`.
         visitors: Each is called with every piece of the same pass, so that audits share its kernel rows.
@@ -96,6 +96,7 @@ def attribute_stream(
         Ids, scores and indices, ``(t, k)``.
     """
     require_ranking(k, by, m=len(model.A_) // model.p_)
+    X = model.samples(X)
     t = as_source(X)[0].n
     # Filled in place: small results kept between large pieces would leave holes in memory that nothing fits.
     scores, indices = torch.empty(t, k, dtype=torch.float64), torch.empty(t, k, dtype=torch.int64)

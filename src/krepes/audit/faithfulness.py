@@ -51,7 +51,7 @@ def faithfulness(
             f"this model explains the kernel {type(model.kernel).__name__}: there is no encoder to be faithful to."
         )
     return faithfulness_of(
-        (model.transform(X_train), model.transform(X_test)),
+        (model.embed(X_train), model.embed(X_test)),
         (encoder.encode(X_train), encoder.encode(X_test)),
         labels_train,
         labels_test,

@@ -117,7 +117,7 @@ def _criteria(model: Krepes, X: Batch | None) -> dict[str, float]:
     return {
         "entropy": spectral_entropy(A.T @ A),
         "entropy_kernel": spectral_entropy(A.T @ model.K_mm_ @ A),
-        "rankme": _training_rankme(model) if X is None else rankme(model.transform(X)),
+        "rankme": _training_rankme(model) if X is None else rankme(model.embed(X)),
     }
 
 

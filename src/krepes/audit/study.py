@@ -21,7 +21,7 @@ from krepes.batches import Batch
 from krepes.concepts import ConceptVector
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import InvalidInputError
-from krepes.influence import Influence, Outcome, influence, similarity
+from krepes.influence import Influence, Outcome, influence_of, similarity
 from krepes.model import Krepes
 from krepes.views import ViewStream
 from krepes.views.source import as_source, evenly_spaced
@@ -234,4 +234,6 @@ class Study:
     @cached_property
     def influence(self) -> Influence:
         """Influence of every training row on every one of the `bonds`."""
-        return influence(self.model, self.bonds, stream=self.stream, ids=self.train_ids, progress=self.model.progress)
+        return influence_of(
+            self.model, self.bonds, stream=self.stream, ids=self.train_ids, progress=self.model.progress
+        )

@@ -90,7 +90,7 @@ def influence(
 
     Example: [bold]krepes influence runs/income --row 17 --toward sex=Female[/]
     """
-    from krepes.influence import influence as influence_of
+    from krepes.influence import influence_of
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
     outcome = _outcome(space, row, toward)

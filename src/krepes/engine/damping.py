@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from krepes.engine.cg import LinearSolution, conjugate_gradient
-from krepes.engine.solution import Trial
+from krepes.engine.solution import DampingTrial
 from krepes.errors import InvalidInputError, NonConvexOuterError
 from krepes.objectives.base import Data, Linearisation, Objective
 
@@ -39,9 +39,9 @@ class Attempt:
     gain: float
 
     @property
-    def trial(self) -> Trial:
+    def trial(self) -> DampingTrial:
         """The record of this attempt without its tensors."""
-        return Trial(self.damping, self.loss, self.gain, self.solution.iterations, self.solution.converged)
+        return DampingTrial(self.damping, self.loss, self.gain, self.solution.iterations, self.solution.converged)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Expansion(Generic[Data]):
         gain = (loss - lin.value) / predicted if predicted else math.nan
         return Attempt(damping, absolute, solution, loss, gain)
 
-    def search(self, *, tol: float) -> tuple[Attempt, tuple[Trial, ...]]:
+    def search(self, *, tol: float) -> tuple[Attempt, tuple[DampingTrial, ...]]:
         """Return the attempt of lowest loss on the grid and its refinement, and the record of all.
 
         The search goes down the grid until the loss has stopped falling, then refines around the lowest: to a quarter

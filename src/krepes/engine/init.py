@@ -79,6 +79,29 @@ def kaiming_init(q: int, h: int, *, generator: torch.Generator) -> Tensor:
     return math.sqrt(2.0 / q) * noise
 
 
+def start(K_mm: Tensor, h: int, *, init: str, rcond: float, seed: int) -> Tensor:
+    """Return the coefficients at the start by name.
+
+    Args:
+        K_mm: Landmark Gram matrix, ``(q, q)``.
+        h: Embedding dimension.
+        init: ``"pca"`` or ``"kaiming"``.
+        rcond: For ``"pca"``: eigenvalues below ``rcond * λ_max`` count as zero.
+        seed: For ``"kaiming"``.
+
+    Returns:
+        ``A0``, ``(q, h)``.
+
+    Raises:
+        InvalidInputError: If the name is unknown.
+    """
+    if init == "pca":
+        return principal_component_init(K_mm, h, rcond=rcond)
+    if init == "kaiming":
+        return kaiming_init(len(K_mm), h, generator=torch.Generator().manual_seed(seed))
+    raise InvalidInputError(f"init={init!r} is unknown: choose 'pca' or 'kaiming'.")
+
+
 def _whitening(K_mm: Tensor, h: int, rcond: float) -> Tensor:
     """Return ``W = U Λ^{-1/2}``, ``(m, r)`` with ``Wᵀ K_mm W = I``, or refuse if ``h`` exceeds the rank ``r``."""
     eigenvalues, U = top_eigenpairs(K_mm, rcond=rcond)

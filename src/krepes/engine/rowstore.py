@@ -7,8 +7,9 @@ the finished shards with their fingerprints. The column of ones is added on read
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -44,12 +45,14 @@ class RowStore:
         K: Gram matrix of the landmark points, ``(q, q)``, float64.
         shards: The mapped arrays, ``(n_shard, p, q)`` each.
         budget: What objectives may keep of the rows in memory.
+        temporary: The folder that is removed with the last use of these rows, or ``None`` if they stay.
     """
 
     path: Path
     K: Tensor
     shards: tuple[np.ndarray[Any, Any], ...]
     budget: Budget = DEFAULT_BUDGET
+    temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(cls, path: str | Path, *, memory_budget: MemoryBudget = DEFAULT_BUDGET) -> RowStore:

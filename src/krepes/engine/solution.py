@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Trial:
+class DampingTrial:
     """One damping of the search.
 
     Attributes:
@@ -56,7 +56,7 @@ class Step:
     residual: float
     iterations: int
     history: tuple[float, ...] = ()
-    grid: tuple[Trial, ...] = ()
+    grid: tuple[DampingTrial, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Solution:
         """Return the solution that `to_dict` described, with its coefficients, ``(q + 1, h)`` each."""
 
         def step(fields: dict[str, Any]) -> Step:
-            grid = tuple(Trial(**trial) for trial in fields["grid"])
+            grid = tuple(DampingTrial(**trial) for trial in fields["grid"])
             return Step(**fields | {"history": tuple(fields["history"]), "grid": grid})
 
         return cls(theta0, theta, tuple(step(fields) for fields in story["steps"]), story["tol"])

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from krepes._checks import require_finite, require_range
 from krepes.engine.damping import Attempt, Expansion, expand, solve_linear
-from krepes.engine.solution import Solution, Step, Trial
+from krepes.engine.solution import DampingTrial, Solution, Step
 from krepes.errors import ConvergenceWarning, InvalidInputError
 from krepes.objectives.base import Data, Objective
 
-__all__ = ["Solution", "Step", "Trial", "solve", "solve_linear"]
+__all__ = ["Solution", "Step", "DampingTrial", "solve", "solve_linear"]
 
 
 def solve(
@@ -70,7 +70,7 @@ def solve(
 
 def _choose(
     expansion: Expansion[Data], damping: float | Literal["auto"], relative: bool, tol: float
-) -> tuple[Attempt, tuple[Trial, ...]]:
+) -> tuple[Attempt, tuple[DampingTrial, ...]]:
     if damping == "auto":
         return expansion.search(tol=tol)
     return expansion.attempt(damping if relative else damping / expansion.unit, tol=tol), ()
@@ -84,7 +84,7 @@ def _require_step(best: Attempt, name: str) -> None:
         )
 
 
-def _record(expansion: Expansion[Data], best: Attempt, grid: tuple[Trial, ...], *, accepted: bool) -> Step:
+def _record(expansion: Expansion[Data], best: Attempt, grid: tuple[DampingTrial, ...], *, accepted: bool) -> Step:
     return Step(
         damping=best.damping,
         damping_absolute=best.damping_absolute,

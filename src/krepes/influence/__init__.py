@@ -1,9 +1,9 @@
 """Counterfactual influence: which training rows, weighted up, would change this outcome, and by how much?"""
 
-from krepes.influence.compute import influence
+from krepes.influence.compute import influence_of
 from krepes.influence.outcomes import (
+    AugmentedRows,
     Outcome,
-    Rows,
     custom,
     group_distance,
     loss,
@@ -17,10 +17,10 @@ from krepes.influence.result import Influence
 __all__ = [
     "Influence",
     "Outcome",
-    "Rows",
+    "AugmentedRows",
     "custom",
     "group_distance",
-    "influence",
+    "influence_of",
     "loss",
     "pull",
     "rows",

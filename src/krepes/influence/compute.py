@@ -37,7 +37,7 @@ from krepes.views import ViewStream
 Values = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def influence(
+def influence_of(
     model: Krepes,
     outcomes: Outcome | Sequence[Outcome],
     *,
@@ -76,7 +76,7 @@ def influence(
         >>> from krepes.views import GaussianNoise
         >>> X = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
         >>> model = Krepes(RBF(2.0), m=20, h=5, augment=GaussianNoise(0.1), progress=False).fit(X)
-        >>> found = influence(model, similarity(model, X[:1], X[1:2]), progress=False)
+        >>> found = influence_of(model, similarity(model, X[:1], X[1:2]), progress=False)
         >>> found.values.shape, bool(abs(found.values.sum()) < 1e-9)
         ((100, 1), True)
     """

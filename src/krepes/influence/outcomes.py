@@ -41,7 +41,7 @@ class Outcome(ABC):
 
 
 @dataclass(frozen=True)
-class Rows:
+class AugmentedRows:
     """Augmented kernel rows of some samples, ``(t, q + 1)``, float64, made once and shared by many outcomes."""
 
     Kbar: Tensor = field(repr=False)
@@ -52,7 +52,7 @@ class Function(Outcome):
     """``function(Z_1, Z_2, ...)`` with ``Z_j = K̄_j Θ`` ``(t_j, h)`` the embeddings of each of ``samples``."""
 
     name: str
-    samples: tuple[Rows, ...]
+    samples: tuple[AugmentedRows, ...]
     function: Callable[..., Tensor]
 
     def value(self, theta: Tensor) -> Tensor:
@@ -98,11 +98,11 @@ class Loss(Outcome):
         return self.objective.gradient(self.data, theta)
 
 
-Samples = Batch | Rows
+Samples = Batch | AugmentedRows
 """Samples ``(t, ...)``, or the rows made of them before."""
 
 
-def rows(model: Krepes, X: Samples, *, reference: Samples | None = None) -> Rows:
+def rows(model: Krepes, X: Samples, *, reference: Samples | None = None) -> AugmentedRows:
     """Return the augmented kernel rows of samples, to be used in many outcomes.
 
     Args:
@@ -113,10 +113,10 @@ def rows(model: Krepes, X: Samples, *, reference: Samples | None = None) -> Rows
     Returns:
         The rows.
     """
-    if isinstance(X, Rows):
+    if isinstance(X, AugmentedRows):
         return X
     Kbar = torch.nn.functional.pad(model.kernel_rows(X), (0, 1), value=1.0)
-    return Rows(Kbar if reference is None else Kbar - rows(model, reference).Kbar.mean(0))
+    return AugmentedRows(Kbar if reference is None else Kbar - rows(model, reference).Kbar.mean(0))
 
 
 def similarity(

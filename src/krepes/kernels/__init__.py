@@ -1,6 +1,6 @@
 """Kernels: the tangent kernel of an encoder, exact or sketched, classic ones, and kernels around kernels."""
 
-from krepes.kernels.auto import tangent_kernel
+from krepes.kernels.auto import KernelChoice, tangent_kernel
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.classic import RBF, Laplacian, Linear, Polynomial
 from krepes.kernels.entk import EmpiricalNTK
@@ -13,6 +13,7 @@ __all__ = [
     "Cosine",
     "EmpiricalNTK",
     "Kernel",
+    "KernelChoice",
     "Laplacian",
     "Linear",
     "MeanFeature",

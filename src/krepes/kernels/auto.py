@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from torch import nn
 
@@ -19,6 +20,25 @@ from krepes.kernels.sketch import SketchedNTK, sketch_cost
 logger = logging.getLogger("krepes")
 
 Tangents = EmpiricalNTK | SketchedNTK
+Kind = Literal["exact", "sketch", "given"]
+KINDS = ("auto", "exact", "sketch")
+"""What can be asked for."""
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """Which kernel was taken, and why.
+
+    Attributes:
+        kind: ``"exact"`` or ``"sketch"`` for an encoder's tangent kernel, ``"given"`` for a kernel of the user's.
+        reason: One sentence.
+    """
+
+    kind: Kind
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
 
 
 def tangent_kernel(
@@ -31,7 +51,7 @@ def tangent_kernel(
     memory_budget: MemoryBudget = DEFAULT_BUDGET,
     output: Output = None,
     **settings: Any,
-) -> tuple[Tangents, str]:
+) -> tuple[Tangents, KernelChoice]:
     """Return the tangent kernel that should cost least for rows against ``m`` landmark points.
 
     Args:
@@ -45,33 +65,36 @@ def tangent_kernel(
         **settings: Passed on to the kernel: heads, seed, parameters, include_frozen.
 
     Returns:
-        The kernel, and one sentence that says which was taken and why.
+        The kernel, and which one it is and why.
 
     Raises:
         InvalidInputError: If ``kernel`` is not one of the three.
     """
-    if kernel not in {"auto", "exact", "sketch"}:
-        raise InvalidInputError(f"kernel={kernel!r} is unknown: choose 'auto', 'exact' or 'sketch'.")
+    if kernel not in KINDS:
+        raise InvalidInputError(f"kernel={kernel!r} is unknown: choose one of {', '.join(KINDS)}.")
     encoder = FrozenEncoder.of(encoder, output)  # one for both: it may hold a copy of the weights
     exact = EmpiricalNTK(encoder, memory_budget=memory_budget, **settings)
     sketch = SketchedNTK(encoder, q=q, memory_budget=memory_budget, **settings)
-    if kernel != "auto":
-        return (exact, "exact, as asked") if kernel == "exact" else (sketch, f"sketch with q={q}, as asked")
+    if kernel == "exact":
+        return exact, KernelChoice("exact", "as asked")
+    if kernel == "sketch":
+        return sketch, KernelChoice("sketch", f"as asked, with q={q} features")
     cost_exact, cost_sketch, size = predicted_costs(exact, X, m, q)
     fits = Budget.of(memory_budget).fits(size, share=1 / 2)
     take_exact = cost_exact <= cost_sketch and fits
-    reason = (
-        f"{'exact' if take_exact else f'sketch with q={q}'}: beyond the shared forward and backward pass a row against "
-        f"{m} landmark points costs about {cost_exact / 1e6:.2g} million multiply-adds exactly and "
-        f"{cost_sketch / 1e6:.2g} million by a sketch; exact landmarks take {size / (1 << 20):.2g} MiB"
-        f"{'' if fits else ', more than half the memory budget'}"
+    choice = KernelChoice(
+        "exact" if take_exact else "sketch",
+        f"beyond the shared forward and backward pass a row against {m} landmark points costs about "
+        f"{cost_exact / 1e6:.2g} million multiply-adds exactly and {cost_sketch / 1e6:.2g} million by a sketch of "
+        f"q={q} features; exact landmarks take {size / (1 << 20):.2g} MiB"
+        f"{'' if fits else ', more than half the memory budget'}",
     )
-    logger.info("kernel='auto' took %s", reason)
-    return (exact if take_exact else sketch), reason
+    logger.info("kernel='auto' took %s", choice)
+    return (exact if take_exact else sketch), choice
 
 
 def predicted_costs(exact: EmpiricalNTK, X: Batch, m: int, q: int) -> tuple[float, float, float]:
-    """Return multiply-adds a row exactly and by a sketch, and the bytes of the exact landmark side."""
+    """Return multiply-adds per row exactly and by a sketch, and the bytes of the exact landmark side."""
     forms = exact.tangent.forms(batches.take(X, slice(0, 1)))
     cost_exact = cost_sketch = size = 0.0
     for form in forms:

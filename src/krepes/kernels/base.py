@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from krepes import batches
+from krepes._describe import Description
 from krepes.batches import Batch
 from krepes.linalg import without_autocast
 
@@ -58,8 +59,8 @@ class Kernel(ABC):
         """Return the kernel rows of ``X`` ``(n, ...)`` against what `prepare` returned."""
 
     @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Return the settings that fix the kernel, as plain JSON values, for the manifest of a run."""
+    def describe(self) -> Description:
+        """Return ``{"name": ..., **settings}``, all that fixes the kernel, as plain JSON values for a manifest."""
 
     def __call__(self, X: Batch, Y: Batch) -> Tensor:
         """Return ``K``, ``(n, m)``, between the samples ``X`` and ``Y``."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from krepes.kernels.forms import Form, Vector
-from krepes.kernels.layers import Layout, Rule, Site, layouts
+from krepes.kernels.layers import BatchLayout, Rule, Site, layouts
 
 
 class BroadcastRule(Rule):
@@ -32,7 +32,7 @@ class BroadcastRule(Rule):
             shape = self.result(*(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)).shape
         return Site(self, other, free[0], None, {"shape": shape})
 
-    def layouts(self, site: Site, n: int) -> list[Layout]:
+    def layouts(self, site: Site, n: int) -> list[BatchLayout]:
         """Return the whole axes of size ``n`` along which the parameter is stretched."""
         p = self._aligned(site)
         return [option for option in layouts(self.lead(site), n) if option.kind == "whole" and p[option.axis] == 1]
@@ -41,7 +41,7 @@ class BroadcastRule(Rule):
         """Return all axes of the result."""
         return torch.Size(site.settings["shape"])
 
-    def form(self, site: Site, d: list[Tensor], n: int, layout: Layout, *, weight: bool, bias: bool) -> Form:
+    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
         """Return the written-out gradient, summed over the stretched axes."""
         p = self._aligned(site)
         axes = [1 + i for i, size in enumerate(p[: layout.axis] + p[layout.axis + 1 :]) if size == 1]

@@ -9,13 +9,13 @@ each layer's input and output gradient, and each layer is contracted by the chea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from krepes import batches
 from krepes._checks import require_range
+from krepes._describe import Description, described
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.encoders.frozen import FrozenEncoder
@@ -23,7 +23,7 @@ from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.forms import Form
 from krepes.kernels.store import Prepared, squares
-from krepes.kernels.tangent import Coverage, Tangent
+from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
 
 LARGEST_CHUNK = 512
@@ -129,14 +129,13 @@ class EmpiricalNTK(Kernel):
             sums = parts if not sums else [a + b for a, b in zip(sums, parts, strict=True)]
         return MeanFeature(content=sums, square=float(sum(v.square().sum() for v in sums)))
 
-    def coverage(self) -> list[Coverage]:
+    def coverage(self) -> list[ParameterRule]:
         """Return each parameter with the rule that served it; known after the first samples."""
         return self.tangent.coverage()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return the settings that fix the kernel, with a fingerprint of the encoder's weights."""
-        contraction = None if self.contraction is None else str(self.contraction)
-        return {"kernel": "entk", "contraction": contraction, **self.tangent.describe()}
+        return described("entk", {"contraction": self.contraction, **self.tangent.settings()})
 
     def chunks(self, X: Batch, *, m: int) -> Iterator[tuple[slice, list[Form]]]:
         """Yield ``(slice, forms)`` of as many samples at a time as the memory budget allows against ``m`` columns."""

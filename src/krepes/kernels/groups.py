@@ -8,7 +8,7 @@ import torch
 
 from krepes.kernels.capture import Call
 from krepes.kernels.forms import Form, Lookup, Outer, Vector
-from krepes.kernels.layers import Layout
+from krepes.kernels.layers import BatchLayout
 from krepes.kernels.patches import Patches
 
 
@@ -45,7 +45,7 @@ def _rule_name(calls: list[Call], indices: tuple[int, ...]) -> str:
     return " + ".join(names) + (f", used {len(indices)} times" if len(indices) > 1 else "")
 
 
-def gradient_form(group: Group, calls: list[Call], layouts: list[Layout], n: int, heads: int) -> Form:
+def gradient_form(group: Group, calls: list[Call], layouts: list[BatchLayout], n: int, heads: int) -> Form:
     """Return the gradients of a group at ``n`` samples.
 
     Args:

@@ -3,7 +3,7 @@ r"""One rule per layer function: from the layer's input and the gradient of its 
 Rules attach to functions (``F.linear``), not to module classes, so a layer written by hand, a weight used twice or tied
 to another layer, and a projection inside ``nn.MultiheadAttention`` are all seen by the same rule.
 
-A rule brings a call into *channels-last* order ``(*lead, features)``; a `Layout` then says which part of ``lead``
+A rule brings a call into *channels-last* order ``(*lead, features)``; a `BatchLayout` then says which part of ``lead``
 counts samples, for a network may fold tokens or frames into the batch or put the batch second.
 """
 
@@ -23,7 +23,7 @@ from krepes.kernels.patches import Patches, Window
 
 
 @dataclass(frozen=True)
-class Layout:
+class BatchLayout:
     """Where the samples are among the leading axes: a whole axis, or folded into it before or behind the tokens."""
 
     axis: int
@@ -38,10 +38,10 @@ class Layout:
         return x.reshape(n, -1, *kept)
 
 
-def layouts(lead: torch.Size, n: int) -> list[Layout]:
+def layouts(lead: torch.Size, n: int) -> list[BatchLayout]:
     """Return the layouts that could hold ``n`` samples in the leading axes ``lead``, likeliest first."""
-    whole = [Layout(axis, "whole") for axis, size in enumerate(lead) if size == n]
-    folded = [Layout(0, kind) for kind in ("major", "minor")] if lead and lead[0] > n and lead[0] % n == 0 else []
+    whole = [BatchLayout(axis, "whole") for axis, size in enumerate(lead) if size == n]
+    folded = [BatchLayout(0, kind) for kind in ("major", "minor")] if lead and lead[0] > n and lead[0] % n == 0 else []
     return whole + folded
 
 
@@ -69,12 +69,12 @@ class Rule(ABC):
     def lead(self, site: Site) -> torch.Size:
         """Return the leading axes among which the samples are."""
 
-    def layouts(self, site: Site, n: int) -> list[Layout]:
+    def layouts(self, site: Site, n: int) -> list[BatchLayout]:
         """Return the layouts that could hold ``n`` samples, likeliest first."""
         return layouts(self.lead(site), n)
 
     @abstractmethod
-    def form(self, site: Site, d: list[Tensor], n: int, layout: Layout, *, weight: bool, bias: bool) -> Form:
+    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
         """Return the gradient form of the chosen parameters from one output gradient a head."""
 
     def split(self, g: Tensor, weight: torch.Size | None, bias: torch.Size | None) -> list[Tensor]:
@@ -84,7 +84,7 @@ class Rule(ABC):
         return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _heads(d: list[Tensor], n: int, layout: Layout) -> Tensor:
+def _heads(d: list[Tensor], n: int, layout: BatchLayout) -> Tensor:
     """Return ``(n, T, r O)`` of ``r`` output gradients ``(*lead, O)``."""
     tokens = [layout.tokens(part, n, 1) for part in d]
     return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
@@ -114,7 +114,7 @@ class LinearRule(_Affine):
         """Return all axes but the last."""
         return site.x.shape[:-1]
 
-    def form(self, site: Site, d: list[Tensor], n: int, layout: Layout, *, weight: bool, bias: bool) -> Form:
+    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
         """Return an outer product over tokens, or the summed output gradient for a bias alone."""
         D = _heads(d, n, layout)
         if not weight:
@@ -156,7 +156,7 @@ class ConvRule(_Affine):
         """Return the picture axis."""
         return site.x.shape[:1] if site.x.ndim == self.axes + 2 else torch.Size([])
 
-    def form(self, site: Site, d: list[Tensor], n: int, layout: Layout, *, weight: bool, bias: bool) -> Form:
+    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
         """Return patches, or the summed output gradient for a bias alone."""
         D = torch.stack([layout.tokens(part, n, self.axes + 1) for part in d], dim=2)  # (n, f, r, O, *out)
         if not weight:
@@ -188,7 +188,7 @@ class NormRule(Rule):
         assert parameter is not None
         return parameter.ndim
 
-    def form(self, site: Site, d: list[Tensor], n: int, layout: Layout, *, weight: bool, bias: bool) -> Form:
+    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
         """Return the written-out gradient: one or two numbers a channel and head."""
         x_hat = site.settings["normalise"](site.x)
         x_hat = x_hat.movedim(1, -1) if site.settings["per_channel"] else x_hat
@@ -228,7 +228,7 @@ class EmbeddingRule(Rule):
         """Return all axes of the indices."""
         return site.x.shape
 
-    def form(self, site: Site, d: list[Tensor], n: int, layout: Layout, *, weight: bool, bias: bool) -> Form:
+    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
         """Return the rows touched and what is added to them."""
         assert site.weight is not None
         ids, D = layout.tokens(site.x, n, 0), _heads(d, n, layout)

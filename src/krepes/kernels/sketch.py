@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from krepes import batches
 from krepes._checks import require_range
+from krepes._describe import Description, described
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.encoders.frozen import FrozenEncoder
@@ -30,7 +30,7 @@ from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.entk import chunk_size
 from krepes.kernels.forms import Form, Lookup, Outer
 from krepes.kernels.patches import Patches
-from krepes.kernels.tangent import Coverage, Tangent
+from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
 
 SCATTER, TRANSFORM = 60.0, 17.0
@@ -142,13 +142,13 @@ class SketchedNTK(Kernel):
         """Bytes that ``φ̂(x)`` of one sample takes."""
         return self.q * self.tangent.dtype.itemsize
 
-    def coverage(self) -> list[Coverage]:
+    def coverage(self) -> list[ParameterRule]:
         """Return each parameter with the rule that served it; known after the first samples."""
         return self.tangent.coverage()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return the settings that fix the kernel, with a fingerprint of the encoder's weights."""
-        return {"kernel": "sketch", "q": self.q, "sketch_seed": self.sketch_seed, **self.tangent.describe()}
+        return described("sketch", {"q": self.q, "sketch_seed": self.sketch_seed, **self.tangent.settings()})
 
     def _sketch(self, forms: list[Form]) -> Tensor:
         """Return the summed sketch of all groups, ``(n, q)``: the convolutions share one inverse transform."""

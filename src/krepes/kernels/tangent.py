@@ -29,7 +29,7 @@ from krepes.errors import NotFittedError, UnsupportedEncoderError
 from krepes.kernels.capture import Call, capture
 from krepes.kernels.forms import Form, Vector
 from krepes.kernels.groups import Group, gradient_form, group_parameters
-from krepes.kernels.layers import Layout
+from krepes.kernels.layers import BatchLayout
 from krepes.kernels.per_sample import PerSample
 from krepes.kernels.refusals import require_batch_free, require_supported
 
@@ -40,7 +40,7 @@ LOOKED_AT = 64
 
 
 @dataclass(frozen=True)
-class Coverage:
+class ParameterRule:
     """One parameter of the encoder (or the head) and what served it."""
 
     parameter: str
@@ -95,7 +95,7 @@ class Tangent:
         forms.append(Vector(torch.nn.functional.pad(Z, (0, 1), value=1.0)))
         return forms
 
-    def coverage(self) -> list[Coverage]:
+    def coverage(self) -> list[ParameterRule]:
         """Return each parameter of the encoder with the rule that served it, and the head.
 
         Returns:
@@ -113,11 +113,15 @@ class Tangent:
         rows = []
         for name, parameter in self.encoder.parameters.items():
             rule = served.get(name, "unused: the output does not depend on it" if name in self.tracked else "left out")
-            rows.append(Coverage(name, parameter.numel(), rule))
+            rows.append(ParameterRule(name, parameter.numel(), rule))
         d = self.cotangents.shape[1]
-        return [*rows, Coverage("head.weight", self.heads * d, "head"), Coverage("head.bias", self.heads, "head")]
+        return [
+            *rows,
+            ParameterRule("head.weight", self.heads * d, "head"),
+            ParameterRule("head.bias", self.heads, "head"),
+        ]
 
-    def describe(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Return settings and a fingerprint of the weights, as plain JSON values."""
         return {
             **self.encoder.describe(),
@@ -183,7 +187,8 @@ class Tangent:
             loose |= {name for call in used_up for name in (call.weight, call.bias) if name}
             groups = group_parameters(calls, loose)
             self.layouts = [
-                option[k] if k < len(option) else Layout(0, "whole") for k, option in zip(choice, options, strict=True)
+                option[k] if k < len(option) else BatchLayout(0, "whole")
+                for k, option in zip(choice, options, strict=True)
             ]
             wrong = [group for group in groups if not self._agrees(group, calls, c, expected)]
             if not wrong:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from krepes import batches
+from krepes._describe import Description, described
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel, MeanFeature, Rows
@@ -103,14 +104,10 @@ class Centred(Kernel):
         """Return ``<φ_x - φ̄, Σ w_i (φ_i - φ̄)>``, ``(n,)``."""
         return self._dot(X, _dot_mean(self.kernel, X, self.mean), mean.content)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return the wrapped kernel and the reference, by its size and ``|φ̄|²``."""
-        return {
-            "name": "centred",
-            "kernel": self.kernel.describe(),
-            "n_reference": self.n_reference,
-            "mean_square": self.mean.square,
-        }
+        settings = {"kernel": self.kernel, "n_reference": self.n_reference, "mean_square": self.mean.square}
+        return described("centred", settings)
 
     def _dot(self, X: Batch, along: Tensor, mean: CentredMean) -> Tensor:
         """Return ``<φ_x - φ̄, S - w₊ φ̄>``, given ``along = <φ_x, φ̄>``."""
@@ -193,9 +190,9 @@ class Cosine(Kernel):
         """Return ``<φ_x / |φ_x|, Σ w_i φ_i / |φ_i|>``, ``(n,)``."""
         return _dot_mean(self, X, mean)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return the wrapped kernel."""
-        return {"name": "cosine", "kernel": self.kernel.describe()}
+        return described("cosine", {"kernel": self.kernel})
 
 
 def default_transform(kernel: Kernel, reference: Batch) -> Cosine:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from krepes import batches
+from krepes._describe import Description, described, fields_of
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.errors import InvalidInputError
@@ -167,10 +167,9 @@ class VectorKernel(Kernel):
         K = self.block(*_matching(X, points))
         return K @ w.to(K.dtype)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return the name of the kernel and its parameters."""
-        parameters = {name: value for name, value in asdict(self).items() if name != "memory_budget"}
-        return {"name": type(self).__name__.lower(), **parameters}
+        return described(type(self).__name__.lower(), fields_of(self))
 
     def _row_size(self, prepared: Tensor, mean: MeanFeature | None) -> int:
         """Entries that one row of a block needs: the sample twice, its kernel values twice."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from krepes import registry
+from krepes._describe import Description, described
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, MemoryBudget
 from krepes.errors import InvalidInputError
@@ -28,6 +29,7 @@ __all__ = [
     "LeverageNystrom",
     "RPCholesky",
     "Uniform",
+    "given_landmarks",
     "make_selector",
     "select",
 ]
@@ -58,6 +60,72 @@ def make_selector(
     if name not in SELECTORS:
         raise InvalidInputError(f"method={name!r} is unknown: it must be one of {sorted(SELECTORS)}.")
     return SELECTORS[name](**settings, memory_budget=memory_budget)
+
+
+def given_landmarks(landmarks: Any, n: int) -> Tensor | None:
+    """Return the landmarks that the user names, or ``None`` if a selector shall choose them.
+
+    Args:
+        landmarks: ``"all"`` for every sample, their indices, or a selector or its name.
+        n: Number of samples.
+
+    Returns:
+        Sorted indices, ``(m,)``, int64.
+
+    Raises:
+        InvalidInputError: If the indices are not distinct whole numbers between 0 and ``n - 1``.
+
+    Example:
+        >>> given_landmarks([4, 0, 2], n=5)
+        tensor([0, 2, 4])
+    """
+    if isinstance(landmarks, str) and landmarks == "all":
+        return torch.arange(n)
+    if isinstance(landmarks, (str, LandmarkSelector)):
+        return None
+    try:
+        found = torch.as_tensor(landmarks)
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.empty(0)
+    whole = found.ndim == 1 and len(found) and not found.is_floating_point() and found.dtype != torch.bool
+    if not whole or found.is_complex():
+        raise InvalidInputError(
+            f"landmarks={landmarks!r} are none: pass 'all', the indices of samples as a list of whole numbers, or a "
+            f"selector: one of {sorted(SELECTORS)}."
+        )
+    indices = found.to("cpu", torch.int64).sort().values
+    low, high, distinct = int(indices[0]), int(indices[-1]), len(indices.unique())
+    if low < 0 or high >= n or distinct < len(indices):
+        raise InvalidInputError(
+            f"{len(indices)} landmarks between {low} and {high} were named, {distinct} of them distinct: each must be "
+            f"named once and lie between 0 and {n - 1}."
+        )
+    return indices
+
+
+def selector_record(landmarks: Any) -> Description:
+    """Return how landmarks were chosen, as plain JSON values: a selector's description, ``all`` or ``given``."""
+    if isinstance(landmarks, LandmarkSelector) or (isinstance(landmarks, str) and landmarks != "all"):
+        return make_selector(landmarks).describe()
+    return described("all" if isinstance(landmarks, str) else "given", {})
+
+
+def recorded_landmarks(record: Description, indices: Tensor) -> Any:
+    """Return what to choose landmarks by again, or ``None`` if a record names a selector that is not of this package.
+
+    Args:
+        record: What `selector_record` returned.
+        indices: The landmarks that were chosen, ``(m,)``.
+
+    Returns:
+        ``"all"``, indices, the name of a selector with default settings, or a selector.
+    """
+    if record["name"] == "given":
+        return indices.tolist()
+    if record["name"] not in SELECTORS:
+        return "all" if record["name"] == "all" else None
+    selector = make_selector(record)
+    return selector.name if selector == make_selector(selector.name) else selector
 
 
 @without_autocast()

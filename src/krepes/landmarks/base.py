@@ -12,6 +12,7 @@ from torch import Tensor
 
 from krepes import batches
 from krepes._checks import require_finite
+from krepes._describe import Description, described, fields_of
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.errors import InvalidInputError
@@ -33,6 +34,10 @@ class LandmarkSelector(ABC):
     @abstractmethod
     def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
         """Return ``m`` distinct indices into ``X``, sorted, int64, ``(m,)``."""
+
+    def describe(self) -> Description:
+        """Return name and settings as plain JSON values."""
+        return described(self.name, fields_of(self))
 
     @property
     def budget(self) -> Budget:

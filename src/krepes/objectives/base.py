@@ -12,10 +12,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
+from krepes._describe import Description, described
 from krepes.budget import Budget
 from krepes.engine.moments import Moments
 from krepes.linalg import LinearOperator
@@ -92,10 +93,9 @@ class Objective(ABC, Generic[Data]):
         """Return the loss with what must stand still during a solve, such as targets, fixed at ``theta``."""
         return self
 
-    def describe(self) -> dict[str, Any]:
-        """Return name and hyper-parameters as plain JSON values."""
-        fields = {key: value for key, value in vars(self).items() if not key.startswith("_")}
-        return {"name": self.name, **fields}
+    def describe(self) -> Description:
+        """Return name and hyper-parameters as plain JSON values, functions by their qualified names."""
+        return described(self.name, {key: value for key, value in vars(self).items() if not key.startswith("_")})
 
 
 class MomentObjective(Objective[Moments]):

@@ -10,12 +10,13 @@ it only if both use the same ones: `BYOL.at` returns the loss with its targets b
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from krepes._checks import require_range
+from krepes._describe import Description
 from krepes.errors import InvalidInputError
 from krepes.objectives.base import Linearisation, RowObjective, RowSource
 from krepes.objectives.streaming import BatchLoss, StreamedObjective, pull_back, unit_rows
@@ -90,7 +91,7 @@ class BoundBYOL(StreamedObjective):
         """Samples streamed at once."""
         return self.objective.batch
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return name and hyper-parameters of the objective that was bound."""
         return self.objective.describe()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -49,10 +48,6 @@ class InnerOuter(StreamedObjective):
         """Return the loss of any batch."""
         return Composition(self.inner, self.outer)
 
-    def describe(self) -> dict[str, Any]:
-        """Return name and hyper-parameters, the functions by their qualified names."""
-        return {key: _plain(value) for key, value in super().describe().items()}
-
 
 @dataclass(frozen=True)
 class LeastSquares(StreamedObjective):
@@ -77,10 +72,6 @@ class LeastSquares(StreamedObjective):
     def batch_loss(self, index: int, Kbar: Tensor) -> BatchLoss:
         """Return the loss of any batch."""
         return Composition(self.residuals, squared_norm)
-
-    def describe(self) -> dict[str, Any]:
-        """Return name and hyper-parameters, the functions by their qualified names."""
-        return {key: _plain(value) for key, value in super().describe().items()}
 
 
 @dataclass(frozen=True)
@@ -109,9 +100,3 @@ class Composition(BatchLoss):
 def squared_norm(r: Tensor) -> Tensor:
     """Return ``|r|²``, a scalar."""
     return r.square().sum()
-
-
-def _plain(value: Any) -> Any:
-    if not callable(value):
-        return value
-    return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,11 +17,8 @@ from torch import Tensor, nn
 
 from krepes import influence as inf
 from krepes.attribution import attribute, kernel_similarity, latent_cosine
-from krepes.batches import Batch
 from krepes.encoders.call import call
 from krepes.encoders.frozen import FrozenEncoder
-from krepes.kernels.base import Kernel
-from krepes.landmarks import LandmarkSelector
 from krepes.model import Krepes
 from krepes.reproduce.retraining import MARGIN, PAIR, Study
 
@@ -73,20 +69,9 @@ def noise_ceiling(outcomes: Tensor) -> float:
     return float(np.sqrt(max(0.0, k * r / (1 + (k - 1) * r))))
 
 
-@dataclass(frozen=True)
-class FirstRows(LandmarkSelector):
-    """Takes the first ``m`` rows as landmarks."""
-
-    name: ClassVar[str] = "first"
-
-    def __call__(self, X: Batch, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
-        """Return ``0..m-1``."""
-        return torch.arange(m)
-
-
 def fit(study: Study, encoder: nn.Module) -> Krepes:
     """Return a model of an encoder, fitted on all copies of the rows; every training row is a landmark."""
-    model = Krepes(encoder, m=len(study.X), h=H, landmarks=FirstRows(), seed=study.seed, progress=False)
+    model = Krepes(encoder, h=H, landmarks=range(len(study.X)), seed=study.seed, progress=False)
     return model.fit(study.copies(DRAWS))
 
 
@@ -118,15 +103,15 @@ def counterfactual(study: Study, model: Krepes) -> Scores:
     reference = inf.rows(model, study.reference)
     centre = reference.Kbar.mean(0)
     K_test, K_reference = inf.rows(model, study.test).Kbar - centre, reference.Kbar - centre
-    one = [inf.Rows(k[None]) for k in K_test]
+    one = [inf.AugmentedRows(k[None]) for k in K_test]
     groups = {
-        c: tuple(inf.Rows(K_reference[chosen]) for chosen in (study.y_reference == c, study.y_reference != c))
+        c: tuple(inf.AugmentedRows(K_reference[chosen]) for chosen in (study.y_reference == c, study.y_reference != c))
         for c in study.y_test.unique().tolist()
     }
     t = len(one) // 2
     margins = [inf.pull(model, one[i], *groups[c]) for i, c in enumerate(study.y_test[:t].tolist())]
     pairs = [inf.similarity(model, one[i], one[t + i]) for i in range(t)]
-    found = torch.from_numpy(inf.influence(model, margins + pairs, progress=False).values)
+    found = torch.from_numpy(inf.influence_of(model, margins + pairs, progress=False).values)
     of_rows = found.unflatten(0, (DRAWS, len(study.X))).sum(0)
     return dict(zip((MARGIN, PAIR), of_rows.split(t, dim=1), strict=True))
 

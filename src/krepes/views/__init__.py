@@ -3,6 +3,7 @@
 from krepes.views.base import Augmentation, Compose, Identity, OnFields, PerView
 from krepes.views.colour import ColourJitter, Grey, Solarize
 from krepes.views.crop import HorizontalFlip, RandomResizedCrop
+from krepes.views.function import FunctionAugmentation
 from krepes.views.images import GaussianBlur, Normalise, asymmetric_cifar, symmetric_cifar
 from krepes.views.noise import Noise
 from krepes.views.stream import ViewStream
@@ -13,6 +14,7 @@ __all__ = [
     "ColourJitter",
     "Compose",
     "FeatureDrop",
+    "FunctionAugmentation",
     "GaussianBlur",
     "GaussianNoise",
     "Grey",

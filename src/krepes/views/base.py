@@ -14,15 +14,12 @@ It must not write into ``X``, and must take every random number from ``noise``: 
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from torch import Tensor
-
+from krepes._describe import Description, described, fields_of
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.views.noise import Noise
@@ -44,29 +41,9 @@ class Augmentation(ABC):
         """Return un-augmented samples as the encoder expects them: only the steps that are no noise, if any."""
         return X
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return name and settings as plain JSON values; a tensor is described by its shape and digest."""
-        settings = {field.name: _json(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
-        return {"name": type(self).__name__, **settings}
-
-
-def digest(array: Tensor | np.ndarray) -> str:
-    """Return a sha256 of type, shape and content."""
-    values = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
-    head = f"{values.dtype.str}{values.shape}".encode()
-    return hashlib.sha256(head + np.ascontiguousarray(values).tobytes()).hexdigest()
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, Augmentation):
-        return value.describe()
-    if isinstance(value, (Tensor, np.ndarray)):
-        return {"shape": list(value.shape), "sha256": digest(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _json(entry) for key, entry in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_json(entry) for entry in value]
-    return value
+        return described(type(self).__name__, fields_of(self))
 
 
 @dataclass(frozen=True)

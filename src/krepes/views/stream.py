@@ -14,9 +14,10 @@ from torch.utils import _pytree as pytree
 
 from krepes import batches
 from krepes._checks import require_finite, require_range
+from krepes._describe import Description, described, digest
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
-from krepes.views.base import Augmentation, digest
+from krepes.views.base import Augmentation
 from krepes.views.noise import Noise
 from krepes.views.source import as_source, evenly_spaced, sample_shapes
 
@@ -111,23 +112,24 @@ class ViewStream:
         Returns:
             64 hexadecimal digits.
         """
-        settings = {key: value for key, value in self.describe().items() if key != "batch_size"}
+        settings = {key: value for key, value in self.describe().items() if key not in {"name", "batch_size"}}
         sha = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for indices in evenly_spaced(self.n, FINGERPRINT_SAMPLES).split(DEFAULT_BATCH_SIZE):
             for leaf in pytree.tree_leaves(self.source.take(indices)):
                 sha.update(digest(leaf).encode())
         return sha.hexdigest()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Return the settings as plain JSON values, for the manifest of a run."""
-        return {
+        settings = {
             "n": self.n,
             "p": self.p,
             "seed": self.seed,
             "batch_size": self.batch_size,
             "sample": sample_shapes(self.source.take(torch.tensor([0]))),
-            "augment": self.augment.describe(),
+            "augment": self.augment,
         }
+        return described("views", settings)
 
     def _with(self, **changed: int) -> ViewStream:
         other = copy.copy(self)

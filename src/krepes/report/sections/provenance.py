@@ -27,7 +27,7 @@ def provenance(study: Study) -> Section:
         ("Test samples", f"{study.t:,}"),
         ("Encoder", _encoder(study, kernel.get("weights_sha256", ""))),
         ("Kernel", _settings(kernel, skip={"weights_sha256", "encoder", "parameter_count"})),
-        ("Why this kernel", model.kernel_choice_),
+        ("Why this kernel", str(model.kernel_choice_)),
         ("Transforms", _transforms(study)),
         ("Objective", _settings(model.objective_.describe())),
         ("Landmarks", f"{study.m:,} by {_selector(study)}, {count(model.p_, 'view')} each"),

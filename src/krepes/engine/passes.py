@@ -1,0 +1,96 @@
+"""The one pass that an objective needs: second moments of the kernel rows, or the rows themselves."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from krepes.budget import Budget
+from krepes.engine.moments import Moments
+from krepes.engine.rows import collect_moments, input_size, samples_within
+from krepes.engine.rowstore import RowStore, store_rows
+from krepes.errors import InvalidInputError
+from krepes.kernels.base import Kernel
+from krepes.objectives.base import MomentObjective, Objective
+from krepes.views import ViewStream
+
+
+def collect(
+    objective: Objective[Any],
+    stream: ViewStream,
+    kernel: Kernel,
+    prepared: Any,
+    K: Tensor,
+    *,
+    workdir: str | Path | None,
+    budget: Budget,
+    progress: bool,
+) -> Moments | RowStore:
+    """Pass over the data once, and keep what the objective needs of it.
+
+    Args:
+        objective: The loss.
+        stream: The views.
+        kernel: The kernel.
+        prepared: What ``kernel.prepare`` returned for the ``q`` landmark points.
+        K: Gram matrix of the landmark points, ``(q, q)``.
+        workdir: A folder for finished shards, from which a killed pass resumes, and for the rows; without it rows go
+            to a temporary folder that lives as long as they are used.
+        budget: The memory budget.
+        progress: Show a bar.
+
+    Returns:
+        Moments for a moment objective, else rows.
+    """
+    if isinstance(objective, MomentObjective):
+        return collect_moments(
+            stream,
+            kernel,
+            prepared,
+            K,
+            inputs=objective.needs_inputs,
+            trace=objective.needs_trace,
+            shards=None if workdir is None else Path(workdir) / "moments",
+            memory_budget=budget,
+            progress=progress,
+        )
+    temporary = tempfile.TemporaryDirectory(prefix="krepes-rows-") if workdir is None else None
+    folder = Path(temporary.name if temporary is not None else workdir or "")
+    rows = store_rows(stream, kernel, prepared, K, folder / "rows", memory_budget=budget, progress=progress)
+    return replace(rows, temporary=temporary)
+
+
+def require_room(objective: Objective[Any], stream: ViewStream, m: int, budget: Budget) -> None:
+    """Raise `InvalidInputError` if a pass against ``m`` landmarks does not fit a budget, before any work is done."""
+    moments = isinstance(objective, MomentObjective)
+    inputs = isinstance(objective, MomentObjective) and objective.needs_inputs
+    d = input_size(stream.plain(torch.arange(1))) if inputs else 0
+    samples_within(budget, p=stream.p, q=m * stream.p, d=d, sums=moments)
+
+
+def require_data(objective: Objective[Any], data: Moments | RowStore | None) -> None:
+    """Raise unless a pass kept what an objective needs.
+
+    Args:
+        objective: The loss.
+        data: What the pass kept.
+
+    Raises:
+        InvalidInputError: If it did not.
+    """
+    lacking = ""
+    if isinstance(objective, MomentObjective) != isinstance(data, Moments):
+        lacking = "moments" if isinstance(objective, MomentObjective) else "rows"
+    elif isinstance(data, Moments) and isinstance(objective, MomentObjective):
+        lacking = "inputs" if objective.needs_inputs and data.KX is None else lacking
+        lacking = "traces" if objective.needs_trace and data.trace is None else lacking
+    if lacking:
+        raise InvalidInputError(
+            f"objective '{objective.name}' needs {lacking}, and the pass kept {type(data).__name__} without: fit with "
+            f"it first, and refit the others."
+        )
