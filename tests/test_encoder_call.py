@@ -20,7 +20,7 @@ from krepes.encoders import FrozenEncoder, pretrain
 from krepes.encoders.call import evaluation
 from krepes.encoders.outputs import pick
 from krepes.errors import InvalidInputError, PrecisionWarning, RunFolderError, UnsupportedEncoderError
-from krepes.influence import influence, similarity
+from krepes.influence import similarity
 from krepes.kernels import RBF, EmpiricalNTK, SketchedNTK, tangent_kernel
 from krepes.model import Krepes
 from krepes.report import build_report, render
@@ -111,8 +111,8 @@ def test_every_way_to_call_goes_through_audits_influence_and_report(name, rows, 
     ):
         assert_same_numbers(of_model, of_plain)
     one = calling.pack(X[N : N + 1]), calling.pack(X[N + 1 : N + 2])
-    values = influence(model, similarity(model, *one), progress=False).values
-    again = influence(expected, similarity(expected, X[N : N + 1], X[N + 1 : N + 2]), progress=False).values
+    values = influence_of(model, similarity(model, *one), progress=False).values
+    again = influence_of(expected, similarity(expected, X[N : N + 1], X[N + 1 : N + 2]), progress=False).values
     assert np.corrcoef(values[:, 0], again[:, 0])[0, 1] > 0.999
 
     report = build_report(model, X_test=test, labels=(y[:N], y[N:]), tables=(frame[:N], frame[N:]), shown=2, k=2)

@@ -6,7 +6,7 @@ import torch
 
 from krepes.attribution import attribute
 from krepes.data import Schema
-from krepes.influence import influence, similarity
+from krepes.influence import influence_of, similarity
 from krepes.kernels import RBF
 from krepes.model import Krepes
 from krepes.report import build_report
@@ -29,7 +29,7 @@ def results(model):
     ids = [f"{EVIL}{i}" for i in range(120)]
     return {
         "attribution": attribute(fitted, X[:3], ids=[EVIL, "b", "c"]),
-        "influence": influence(fitted, [pair], ids=ids, progress=False),
+        "influence": influence_of(fitted, [pair], ids=ids, progress=False),
         "report": build_report(fitted, X_test=X[:40], counterfactual=False, title=EVIL),
         "schema": Schema.infer(pd.DataFrame({EVIL: [1.5, 2.5, 3.25], "b": ["x", "x", "x"]})),
     }

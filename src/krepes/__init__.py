@@ -5,8 +5,9 @@ The names below are imported when they are first used, so that ``import krepes``
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from krepes.registry import load
 
 if TYPE_CHECKING:
     from krepes.attribution import Attribution, attribute, attribute_stream
@@ -16,34 +17,39 @@ if TYPE_CHECKING:
     from krepes.kernels.entk import EmpiricalNTK
     from krepes.kernels.sketch import SketchedNTK
     from krepes.model import Krepes
+    from krepes.runs.front import Explanation, explain
     from krepes.views import ViewStream
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Attribution": "krepes.attribution",
+    "ConceptVector": "krepes.concepts",
+    "EmpiricalNTK": "krepes.kernels.entk",
+    "Explanation": "krepes.runs.front",
+    "Influence": "krepes.influence",
+    "Krepes": "krepes.model",
+    "SketchedNTK": "krepes.kernels.sketch",
+    "ViewStream": "krepes.views",
     "attribute": "krepes.attribution",
     "attribute_stream": "krepes.attribution",
-    "ConceptVector": "krepes.concepts",
-    "Influence": "krepes.influence",
+    "explain": "krepes.runs.front",
     "influence_of": "krepes.influence",
     "tangent_kernel": "krepes.kernels.auto",
-    "EmpiricalNTK": "krepes.kernels.entk",
-    "SketchedNTK": "krepes.kernels.sketch",
-    "Krepes": "krepes.model",
-    "ViewStream": "krepes.views",
 }
 
 __all__ = [
     "Attribution",
     "ConceptVector",
     "EmpiricalNTK",
+    "Explanation",
     "Influence",
     "Krepes",
     "SketchedNTK",
     "ViewStream",
     "attribute",
     "attribute_stream",
+    "explain",
     "influence_of",
     "tangent_kernel",
 ]
@@ -52,4 +58,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'krepes' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return load(f"{_HOMES[name]}:{name}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -22,8 +22,8 @@ from krepes.engine.solution import Solution
 from krepes.errors import RunFolderError
 from krepes.kernels.auto import KernelChoice
 from krepes.kernels.base import Kernel
+from krepes.model.surrogate import Surrogate
 from krepes.runs.store import flatten_batch, read_run, unflatten_batch, versions, write_run
-from krepes.surrogate import Surrogate
 
 FORWARD = 1e-2
 """How far kernel values may be from those of the run: other hardware rounds otherwise, and may flip a few ReLUs."""

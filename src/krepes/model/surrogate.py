@@ -23,12 +23,12 @@ from krepes.engine.moments import Moments
 from krepes.engine.rowstore import RowStore
 from krepes.engine.solution import Solution
 from krepes.errors import InvalidInputError, NotFittedError
-from krepes.intake import encoded
 from krepes.kernels.auto import KernelChoice, tangent_kernel
 from krepes.kernels.base import Kernel
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
+from krepes.model.intake import encoded
 from krepes.objectives.base import Objective
 from krepes.views import ViewStream
 

@@ -25,15 +25,15 @@ from krepes.engine.init import start
 from krepes.engine.passes import collect, require_data, require_room
 from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError
-from krepes.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids, width_explained
 from krepes.kernels.base import Kernel
 from krepes.kernels.classic import Linear
 from krepes.kernels.sketch import SketchedNTK
 from krepes.landmarks import LandmarkSelector, given_landmarks, recorded_landmarks, select, selector_record
 from krepes.landmarks.pool import open_pool
+from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids, width_explained
+from krepes.model.persist import StoredModel
+from krepes.model.surrogate import Surrogate
 from krepes.objectives import OBJECTIVES, Objective, make_objective
-from krepes.persist import StoredModel
-from krepes.surrogate import Surrogate
 
 AFTER_THE_PASS = frozenset({"objective", "h", "init", "damping", "relative", "steps", "tol"})
 NOT_PLAIN = frozenset({"kernel", "objective", "landmarks", "augment", "device"})
