@@ -60,7 +60,8 @@ def pretrain(
     Args:
         encoder: Trained in place; ``(b, ...) -> (b, d)``.
         stream: Its first two views are compared; its batch size is the training batch.
-        loss: ``"barlow_twins"``, ``"simclr"``, ``"vicreg"``, ``"byol"``, or a function of two projections ``(b, h)``.
+        loss: A name of `LOSSES`, ``"byol"``, or a function of two projections ``(b, h)`` (and of row weights ``(b,)``,
+            if its trainings are to be replayed).
         projector: Widths of the head that the loss sees; empty to train on the embedding itself.
         epochs: Passes over the data.
         lr: Peak learning rate.
