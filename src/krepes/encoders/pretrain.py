@@ -12,6 +12,7 @@ from tqdm import tqdm
 from krepes._checks import require_range
 from krepes.encoders.interrupts import deferred_interrupt
 from krepes.encoders.losses import LOSSES, Loss
+from krepes.encoders.recording import Recording
 from krepes.encoders.training import Epoch, Settings, Training
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.errors import InvalidInputError
@@ -27,10 +28,12 @@ class PretrainResult:
     Attributes:
         encoder: In eval mode, without the projector.
         history: Loss and spread of each epoch; ``pandas.DataFrame(history)`` is a table.
+        recording: What a replay needs, or ``None`` if it was not asked for.
     """
 
     encoder: nn.Module
     history: tuple[Epoch, ...]
+    recording: Recording | None = None
 
 
 def pretrain(
@@ -48,6 +51,7 @@ def pretrain(
     checkpoint: str | Path | None = None,
     save_every: int = 10,
     resume: bool = False,
+    record: bool = False,
     progress: bool = True,
 ) -> PretrainResult:
     """Train ``encoder`` on two views of each sample by AdamW, a tenth of warm-up and a cosine down to zero.
@@ -73,6 +77,7 @@ def pretrain(
         checkpoint: A safetensors file, written whole or not at all; it also serves as weights for `load_encoder`.
         save_every: Epochs between checkpoints; the last epoch always makes one.
         resume: Go on from the checkpoint if it is there; it must have been made with the same settings and data.
+        record: Keep the weights before the first step and the settings, from which the training can be replayed.
         progress: Show a bar with loss and spread.
 
     Returns:
@@ -99,11 +104,12 @@ def pretrain(
     _require_place(path, resume)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        training = Training(_twins(encoder, stream, loss, projector, momentum), stream, settings)
+        training = Training(make_twins(encoder, stream, loss, projector, momentum), stream, settings)
+        recording = Recording.of(training) if record else None
         if path is not None and path.exists():
             training.restore(path)
         _run(training, min_spread, path, save_every, progress)
-    return PretrainResult(encoder.eval(), tuple(training.history))
+    return PretrainResult(encoder.eval(), tuple(training.history), recording)
 
 
 def _run(training: Training, min_spread: float, path: Path | None, save_every: int, progress: bool) -> None:
@@ -133,9 +139,24 @@ def _require_place(path: Path | None, resume: bool) -> None:
         raise InvalidInputError(f"{path} exists. Pass resume=True to go on from it, or another file to start afresh.")
 
 
-def _twins(
+def make_twins(
     encoder: nn.Module, stream: ViewStream, loss: str | Loss, projector: tuple[int, ...], momentum: float
 ) -> Twins:
+    """Return what is trained: the encoder with heads that torch's generator draws, and a loss.
+
+    Args:
+        encoder: ``(b, ...) -> (b, d)``.
+        stream: One of its samples tells ``d``.
+        loss: A name, or a function of two projections.
+        projector: Widths of the head that the loss sees.
+        momentum: Of BYOL's target.
+
+    Returns:
+        The networks.
+
+    Raises:
+        InvalidInputError: If the loss is unknown, or the encoder does not return ``(b, d)``.
+    """
     if isinstance(loss, str) and loss not in {*LOSSES, BYOL}:
         raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
     with torch.no_grad():

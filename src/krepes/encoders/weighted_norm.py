@@ -8,6 +8,7 @@ no encoder has to be rewritten; running statistics are kept instead of written i
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class WeightedBatchNorm(TorchFunctionMode):
-    """Inside it, every `F.batch_norm` in training mode has weighted statistics.
+    """Inside it, every `F.batch_norm` in training mode has weighted statistics, and none is written in place.
 
     Args:
         w: Weights of the rows of the batch, ``(b,)``; all inputs of batch norms must have ``b`` rows.
@@ -37,21 +38,17 @@ class WeightedBatchNorm(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Pass every call on, but for batch norms in training mode."""
-        if func is not F.batch_norm or not _argument(args, kwargs, 5, "training", False):
+        """Pass every call on, but for batch norms in training mode or with statistics to be differentiated."""
+        if func is not F.batch_norm:
             return func(*args, **kwargs or {})
-        named = {
-            name: _argument(args, kwargs, place, name, default)
-            for place, name, default in (
-                (1, "running_mean", None),
-                (2, "running_var", None),
-                (3, "weight", None),
-                (4, "bias", None),
-                (6, "momentum", 0.1),
-                (7, "eps", 1e-5),
-            )
-        }
-        return self._normalise(_argument(args, kwargs, 0, "input", None), **named)
+        given = inspect.signature(F.batch_norm).bind(*args, **kwargs or {})
+        given.apply_defaults()
+        named = dict(given.arguments)
+        if named.pop("training"):
+            return self._normalise(**named)
+        if any(x is not None and x.requires_grad for x in (named["running_mean"], named["running_var"])):
+            return _fixed(**named)
+        return func(*args, **kwargs or {})
 
     def after(self, buffer: Tensor) -> Tensor:
         """Return a buffer's value after the batch: the buffer itself if no batch norm replaced it."""
@@ -59,7 +56,7 @@ class WeightedBatchNorm(TorchFunctionMode):
 
     def _normalise(
         self,
-        x: Tensor,
+        input: Tensor,
         running_mean: Tensor | None,
         running_var: Tensor | None,
         weight: Tensor | None,
@@ -67,7 +64,8 @@ class WeightedBatchNorm(TorchFunctionMode):
         momentum: float,
         eps: float,
     ) -> Tensor:
-        """Return the normalised ``x`` ``(b, c, ...)``, and keep the running statistics."""
+        """Return the normalised ``input`` ``(b, c, ...)``, and keep the running statistics."""
+        x = input
         shape = [1, -1] + [1] * (x.ndim - 2)
         axes = [0, *range(2, x.ndim)]
         rows = self.w.reshape(-1, *[1] * (x.ndim - 1))
@@ -78,11 +76,25 @@ class WeightedBatchNorm(TorchFunctionMode):
         for buffer, value in ((running_mean, mean), (running_var, var * total / (total - 1))):
             if buffer is not None:
                 self.running[id(buffer)] = (1 - momentum) * self.after(buffer) + momentum * value
-        out = centred * (var + eps).rsqrt().reshape(shape)
-        if weight is not None:
-            out = out * weight.reshape(shape)
-        return out if bias is None else out + bias.reshape(shape)
+        return _scaled(centred * (var + eps).rsqrt().reshape(shape), weight, bias)
 
 
-def _argument(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, place: int, name: str, default: Any) -> Any:
-    return args[place] if len(args) > place else (kwargs or {}).get(name, default)
+def _fixed(
+    input: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """Return ``input`` normalised by given statistics, which torch's own function cannot be differentiated in."""
+    shape = [1, -1] + [1] * (input.ndim - 2)
+    x = (input - running_mean.reshape(shape)) * (running_var + eps).rsqrt().reshape(shape)
+    return _scaled(x, weight, bias)
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    shape = [1, -1] + [1] * (x.ndim - 2)
+    x = x if weight is None else x * weight.reshape(shape)
+    return x if bias is None else x + bias.reshape(shape)
