@@ -8,36 +8,18 @@ What it needs is the encoder, its loss and the data, not how the encoder was tra
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from krepes.batches import Batch
-from krepes.encoders.functional import SGD, State, Steps
+from krepes.encoders.functional import SGD, Steps
 from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.training import mix
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.errors import InvalidInputError
 from krepes.views import ViewStream
-
-FALL = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-
-
-@dataclass(frozen=True)
-class StepSize:
-    """The largest step that keeps the loss falling.
-
-    Attributes:
-        lr: The step size.
-        losses: The loss of each step at it.
-        refused: Larger sizes that were tried, and at each the largest loss as a part of the first.
-    """
-
-    lr: float
-    losses: tuple[float, ...]
-    refused: dict[float, float]
 
 
 def warm_steps(
@@ -86,46 +68,3 @@ def _bare(encoder: nn.Module, loss: str | Loss) -> Twins:
     if isinstance(loss, str) and loss not in LOSSES:
         raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
     return Twins(encoder, nothing, (), LOSSES[loss] if isinstance(loss, str) else loss).eval()
-
-
-def falling_step_size(steps: Steps, sizes: tuple[float, ...] = FALL) -> StepSize:
-    """Return the largest of ``sizes`` at which the loss falls over the whole replay.
-
-    The loss is looked at on the batch of the first step, before the first and after every fifth part of the steps. It
-    must fall each time. No label is used.
-
-    Args:
-        steps: A replay by `SGD` of any step size.
-        sizes: To try, largest first.
-
-    Returns:
-        The step size, with what was refused.
-
-    Raises:
-        InvalidInputError: If the loss falls at none.
-    """
-    refused: dict[float, float] = {}
-    for lr in sizes:
-        losses = _losses(replace(steps, rule=SGD(lr)))
-        if all(after < before for before, after in zip(losses, losses[1:], strict=False)):
-            return StepSize(lr, tuple(losses), refused)
-        refused[lr] = max(x if x == x else float("inf") for x in losses) / losses[0]
-    raise InvalidInputError(
-        f"the loss falls at no step size of {sizes}: at the smallest its largest value is "
-        f"{refused[sizes[-1]]:.3g} of the first. Check that the loss is the encoder's own and the views fit it."
-    )
-
-
-def _losses(steps: Steps) -> list[float]:
-    w = torch.ones(steps.n)
-    state: State = steps.start()
-    w = w.to(next(x.dtype for x in state.values() if x.is_floating_point()))
-    with torch.no_grad():
-        losses = [float(steps.loss(0, state, w))]
-    looks = {round(steps.T * part / 5) for part in range(1, 6)}
-    for t in range(steps.T):
-        state = steps(t, state, w)
-        if t + 1 in looks:
-            with torch.no_grad():
-                losses.append(float(steps.loss(0, state, w)))
-    return losses

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from krepes.encoders import MLP, pretrain
+from krepes.encoders import MLP, PretrainResult, pretrain
 from krepes.errors import InvalidInputError
 from krepes.runs.dataset import open_source, split
 from krepes.runs.settings import Settings
@@ -116,13 +116,22 @@ class Study:
         X = self.X.repeat(draws, *[1] * (self.X.ndim - 1))
         return ViewStream(X, self.augment, seed=mixed(self.seed, 1))
 
-    def train(self, member: int) -> nn.Module:
-        """Return an encoder trained on all rows; each ``member`` has weights and views of its own."""
-        return train(self, self.X, seed=mixed(self.seed, 2, member))
+    def stream(self, member: int) -> ViewStream:
+        """Return the views that a member trained on all rows sees."""
+        batch = self.recipe.batch or len(self.X)
+        return ViewStream(self.X, self.augment, seed=mixed(self.seed, 2, member), batch_size=batch)
+
+    def record(self, member: int) -> PretrainResult:
+        """Return an encoder trained on all rows and its recording; each ``member`` has weights and views of its own."""
+        return train(self, self.X, seed=mixed(self.seed, 2, member), record=True)
 
     def outcomes(self, encoder: nn.Module) -> dict[str, Tensor]:
         """Return margins and pair similarities ``(t,)`` of the embeddings by ``encoder``."""
-        return measure(encoder(self.test), encoder(self.reference), self.y_test, self.y_reference)
+        return self.measured(encoder(self.test), encoder(self.reference))
+
+    def measured(self, Z_test: Tensor, Z_reference: Tensor) -> dict[str, Tensor]:
+        """Return margins and pair similarities ``(t,)`` of embeddings ``(2t, d)`` and ``(r, d)``."""
+        return measure(Z_test, Z_reference, self.y_test, self.y_reference)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +175,7 @@ def open_study(
     return Study(X, test, reference, y, y_test, y_reference, augment, recipe, loss, seed)
 
 
-def train(study: Study, X: Tensor, *, seed: int) -> nn.Module:
+def train(study: Study, X: Tensor, *, seed: int, record: bool = False) -> PretrainResult:
     """Return an encoder trained on rows ``X`` ``(n, ...)``, in eval mode; ``seed`` is of weights, head and views."""
     recipe = study.recipe
     with torch.random.fork_rng():
@@ -181,8 +190,9 @@ def train(study: Study, X: Tensor, *, seed: int) -> nn.Module:
         lr=recipe.lr,
         momentum=recipe.momentum,
         seed=seed,
+        record=record,
         progress=False,
-    ).encoder
+    )
 
 
 def retrain(
@@ -218,7 +228,7 @@ def retrain(
 
 
 def _outcomes(study: Study, half: Tensor, seed: int) -> dict[str, Tensor]:
-    encoder = train(study, study.X[half], seed=seed)
+    encoder = train(study, study.X[half], seed=seed).encoder
     with torch.no_grad():
         return {name: values.double() for name, values in study.outcomes(encoder).items()}
 
