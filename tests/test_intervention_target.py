@@ -1,4 +1,6 @@
-"""The measures of the intervention: LDS, noise ceiling, outcomes and projected gradients, without real data."""
+"""The intervention: its measures, the scores of every method, and a proof that goes on where it was killed."""
+
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -7,9 +9,10 @@ from torch.nn.functional import cosine_similarity
 
 from krepes import influence as inf
 from krepes.encoders import MLP
-from krepes.encoders.losses import barlow_twins
-from krepes.reproduce import intervention, lds, retraining
+from krepes.errors import InvalidInputError
+from krepes.reproduce import intervention, lds, prove, retraining, scores
 from krepes.reproduce.retraining import MARGIN, PAIR, Recipe, Study
+from krepes.reproduce.scores import RUNGS, Scored
 from krepes.views import GaussianNoise
 
 
@@ -29,7 +32,7 @@ def study(draw):
     X, test, reference = (torch.randn(size, 5, generator=draw) for size in (24, 8, 30))
     y, y_test, y_reference = (torch.arange(size) % 3 for size in (24, 8, 30))
     recipe = Recipe("noise", width=12, out=4, epochs=3)
-    return Study(X, test, reference, y, y_test, y_reference, GaussianNoise(0.1), recipe, seed=0)
+    return Study(X, test, reference, y, y_test, y_reference, GaussianNoise(0.1), recipe, "barlow_twins", seed=0)
 
 
 def test_lds_of_a_planted_linear_outcome(halves, draw):
@@ -74,79 +77,98 @@ def test_retraining_holds_half_the_rows_and_depends_on_the_seed_alone(study):
         assert not torch.equal(found.outcomes[name][:, 0], found.outcomes[name][:, 1])
 
 
-def test_row_losses_have_the_gradient_of_the_loss_where_its_moments_stand_still(draw):
-    Y = torch.randn(50, 4, generator=draw, dtype=torch.float64)
-    Y_a, Y_b = ((Y + 0.3 * torch.randn(50, 4, generator=draw, dtype=torch.float64)) for _ in range(2))
-    Z_a, Z_b = ((Y - Y.mean(0)) / Y.std(0, correction=0) for Y in (Y_a, Y_b))
-
-    def loss(A, B):
-        C = A.T @ B / len(A)
-        return (1 - C.diagonal()).square().sum() + 0.0051 * (C.square().sum() - C.diagonal().square().sum())
-
-    torch.testing.assert_close(loss(Z_a, Z_b), barlow_twins(Y_a, Y_b), rtol=1e-3, atol=0)  # batch norm adds 1e-5
-    contribution = lds.RowLoss.of(Z_a, Z_b)
-    Z_a.requires_grad_()
-    (expected,) = torch.autograd.grad(loss(Z_a, Z_b), Z_a)
-    (found,) = torch.autograd.grad(contribution(Z_a, Z_b).mean(), Z_a)
-    torch.testing.assert_close(found, expected)
+def test_retraining_goes_on_where_it_was_and_refuses_another_study(study, tmp_path):
+    path = tmp_path / "h.safetensors"
+    whole = retraining.retrain(study, halves=3, retrainings=2)
+    assert len(retraining.retrain(study, halves=3, retrainings=2, path=path, seconds=-1).member) == 1
+    found = retraining.retrain(study, halves=3, retrainings=2, path=path)
+    assert torch.equal(found.member, whole.member) and torch.equal(found.outcomes[PAIR], whole.outcomes[PAIR])
+    with pytest.raises(InvalidInputError, match="halves of another study"):
+        retraining.retrain(replace(study, loss="vicreg"), halves=3, retrainings=2, path=path)
 
 
-def test_projected_gradients_against_explicit_gradients(study, monkeypatch):
-    """An identity in place of the projection: the scores are those of whole gradients, one backward pass each."""
-    torch.manual_seed(0)
-    encoder = MLP(5, width=6, depth=1, out=3)
-    size = sum(parameter.numel() for parameter in encoder.parameters())
-    monkeypatch.setattr(lds, "PROJECTED", size)
-    monkeypatch.setattr(lds, "DRAWS", 3)
-    monkeypatch.setattr(lds.torch, "randn", lambda *shape, **_: torch.eye(size) * size**0.5)
-    found = lds.projected_gradients(study, encoder)
-
-    def gradient(value):
-        parts = torch.autograd.grad(value, list(encoder.parameters()), retain_graph=True)
-        return torch.cat([part.reshape(-1) for part in parts]).double()
-
-    Y_a, Y_b = (encoder(V) for V in study.copies(3).views_of(torch.arange(3 * 24)))
-    losses = lds.RowLoss.of(Y_a.detach(), Y_b.detach())(Y_a, Y_b)
-    Phi = torch.stack([gradient((losses[i] + losses[24 + i] + losses[48 + i]) / 3) for i in range(24)])
-    S = Phi.T @ Phi
-    inverse = torch.linalg.inv(S + lds.RIDGE * S.trace() / size * torch.eye(size, dtype=torch.float64))
-    for name, values in study.outcomes(encoder).items():
-        for j in range(4):
-            expected = torch.stack([-(gradient(values[j]) @ inverse @ phi) for phi in Phi])
-            torch.testing.assert_close(found[name][:, j], expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+def test_interval_and_slope_of_a_planted_outcome(halves, draw):
+    planted = torch.randn(40, 6, generator=draw, dtype=torch.float64)
+    outcomes = 3 * (halves @ planted)[:, None] + 2 * torch.randn(80, 2, 6, generator=draw)
+    found = lds.lds_interval(planted, halves, outcomes)
+    assert found.low < found.value < found.high and found.low > 0.9
+    assert lds.slope(planted, halves, outcomes) == pytest.approx(3, abs=0.1)
 
 
-def test_influence_of_a_row_is_the_sum_over_its_copies(study, monkeypatch):
-    monkeypatch.setattr(lds, "H", 4)
-    monkeypatch.setattr(lds, "DRAWS", 3)
+def test_influence_of_a_row_is_the_mean_over_its_copies(study, monkeypatch):
+    monkeypatch.setattr(scores, "H", 4)
+    monkeypatch.setattr(scores, "DRAWS", 3)
     torch.manual_seed(0)
     encoder = MLP(5, width=12, depth=1, out=4).eval()
-    found = lds.explain(study, encoder)
-    for scores in found.values():
-        assert {name: tuple(of.shape) for name, of in scores.items()} == {MARGIN: (24, 4), PAIR: (24, 4)}
-    model = lds.fit(study, encoder)
+    model = scores.fit(study, encoder)
     assert model.landmarks_.tolist() == list(range(24)) and model.n_samples_ == 72
+    found = scores.counterfactual(study, model)
     x, partner, same = study.test[2:3], study.test[6:7], study.y_reference == study.y_test[2]
     outcomes = [
         inf.pull(model, x, study.reference[same], study.reference[~same], reference=study.reference),
         inf.similarity(model, x, partner, reference=study.reference),
     ]
-    values = torch.from_numpy(inf.influence_of(model, outcomes, progress=False).values)
+    values = torch.from_numpy(inf.influence_of(model, outcomes, progress=False).values) / 72
     for k, name in enumerate((MARGIN, PAIR)):
         expected = torch.stack([values[i, k] + values[24 + i, k] + values[48 + i, k] for i in range(24)])
         size = float(expected.abs().max())  # kernel rows in float32 differ in the last bits with the batch
-        torch.testing.assert_close(found[lds.OURS][name][:, 2], expected, rtol=0, atol=1e-5 * size)
+        torch.testing.assert_close(found[name][:, 2], expected, rtol=0, atol=1e-5 * size)
 
 
-def test_judge_asks_for_more_than_every_baseline():
-    rows = [
-        (data, outcome, score, value)
+def test_proof_holds_every_method_and_is_not_made_twice(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(scores, "H", 4)
+    monkeypatch.setattr(scores, "LANDMARKS", 16)
+    found = prove.prove(study, tmp_path, halves=4, members=2)
+    assert found.halves == 4
+    of = found.table[found.table["outcome"] == MARGIN].set_index("score")
+    assert set(RUNGS) | {"TRAK", "TRAK, projector", "gradient dot product", "random", prove.CEILING} <= set(of.index)
+    assert of.loc[list(RUNGS), "slope"].notna().all()
+    assert all(one.scores[MARGIN].shape == (24, 4) for one in found.scores.values())
+    for name in ("score_warm", "score_lazy", "score_replay", "score_surrogate", "score_gradients", "score_rest"):
+        monkeypatch.setattr(prove, name, lambda *arguments, **settings: pytest.fail("made twice"))
+    again = prove.prove(study, tmp_path, halves=4, members=2)
+    pd.testing.assert_frame_equal(again.table, found.table)
+    for outcome in (MARGIN, PAIR):
+        assert "trust" in found.verdict(outcome)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "other", "words"),
+    [
+        (0.5, 0.4, 0.2, "trust row-level causes here"),
+        (0.5, 0.4, 0.55, "trust only the sign"),
+        (0.25, 0.1, 0.2, "trust only the sign"),
+        (0.1, 0.05, 0.0, "do not trust"),
+        (0.5, -0.1, 0.2, "do not trust"),
+    ],
+)
+def test_verdict_in_words(value, low, other, words):
+    assert prove.in_words("warm", value, low, 0.6, "TRAK", other, 60).startswith(words)
+
+
+def test_members_of_a_replay_are_averaged():
+    one, two = ({MARGIN: torch.full((2, 1), x)} for x in (1.0, 3.0))
+    found = prove.averaged({
+        "replay 0": Scored(one, 1.0, {}),
+        "replay 1": Scored(two, 2.0, {}),
+        "lazy": Scored(one, 1, {}),
+    })
+    assert set(found) == {"lazy", "replay"}
+    assert found["replay"].scores[MARGIN].tolist() == [[2.0], [2.0]] and found["replay"].seconds == 3.0
+
+
+def test_judge_counts_studies():
+    lines = [
+        (data, loss, outcome, score, value)
         for data in intervention.DATA
+        for loss in intervention.LOSSES
         for outcome in (MARGIN, PAIR)
-        for score, value in ((intervention.OURS, 0.3), ("latent cosine", -0.2), (intervention.CEILING, 0.7))
+        for score, value in (("warm", 0.45), ("replay", 0.5), ("lazy", 0.3), ("TRAK", -0.2), (prove.CEILING, 0.7))
     ]
-    table = pd.DataFrame(rows, columns=[*intervention.KEYS, "mean"]).assign(spread=0.0)
+    table = pd.DataFrame(lines, columns=[*intervention.KEYS, "mean"]).assign(spread=0.0)
     assert all(holds for _, holds in intervention.judge(table))
-    table.loc[table["score"] == "latent cosine", "mean"] = -0.4
-    assert [holds for _, holds in intervention.judge(table)] == [False] * 6 + [True]
-    assert len(intervention.draw(table).axes) == 6
+    assert len(intervention.draw(table).axes) == 2
+    table.loc[(table["score"] == "TRAK") & table["data"].isin(["adult", "digits"]), "mean"] = -0.5
+    assert [holds for _, holds in intervention.judge(table)] == [False, True, True] * 2
+    table.loc[table["score"] == "replay", "mean"] = 0.4
+    assert [holds for _, holds in intervention.judge(table)] == [False, False, True] * 2

@@ -406,7 +406,7 @@ def test_loss_that_is_not_finite_is_refused(digits):
 REFUSED = {
     "one view": (dict(augment=Identity()), {}, "number of views p=1"),
     "one sample": (dict(batch_size=1), {}, "samples in a batch=1"),
-    "loss": ({}, dict(loss="mse"), "loss='mse' is unknown. Pass one of barlow_twins, simclr, vicreg, byol"),
+    "loss": ({}, dict(loss="mse"), "loss='mse' is unknown. Pass one of barlow_twins, simclr, spectral, vicreg, byol"),
     "epochs": ({}, dict(epochs=0), "epochs=0"),
     "save_every": ({}, dict(save_every=0), "save_every=0"),
     "momentum": ({}, dict(momentum=1.5), "momentum=1.5"),

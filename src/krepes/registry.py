@@ -43,6 +43,7 @@ LOSSES = {
     "vicreg": "krepes.encoders.losses:vicreg",
     "simclr": "krepes.encoders.losses:simclr",
     "byol": "krepes.encoders.losses:cosine_distance",
+    "spectral": "krepes.encoders.losses:spectral",
 }
 KERNELS = {
     "rbf": "krepes.kernels.classic:RBF",

@@ -18,6 +18,7 @@ from krepes.encoders.call import call, cast, evaluation, home, unwrapped
 from krepes.encoders.interrupts import deferred_interrupt
 from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.outputs import Output, describe_output, require_output
+from krepes.encoders.recording import Recording
 from krepes.encoders.training import Epoch, Training, TrainingRecipe
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.errors import InvalidInputError
@@ -34,10 +35,12 @@ class PretrainResult:
     Attributes:
         encoder: The one that was given, in eval mode, without the projector.
         history: Loss and spread of each epoch; ``pandas.DataFrame(history)`` is a table.
+        recording: What a replay needs, or ``None`` if it was not asked for.
     """
 
     encoder: nn.Module
     history: tuple[Epoch, ...]
+    recording: Recording | None = None
 
 
 @without_autocast()
@@ -58,6 +61,7 @@ def pretrain(
     save_every: int = 10,
     resume: bool = False,
     output: Output = None,
+    record: bool = False,
     progress: bool = True,
 ) -> PretrainResult:
     """Train ``encoder`` on two views of each sample by AdamW, a tenth of warm-up and a cosine down to zero.
@@ -71,7 +75,8 @@ def pretrain(
         encoder: Trained in place, on its device and in its type; ``(b, ...) -> (b, d)``. What `DataParallel` wraps is
             trained without it.
         stream: Its first two views are compared; its batch size is the training batch.
-        loss: ``"barlow_twins"``, ``"simclr"``, ``"vicreg"``, ``"byol"``, or a function of two projections ``(b, h)``.
+        loss: A name of `LOSSES`, ``"byol"``, or a function of two projections ``(b, h)`` (and of row weights ``(b,)``,
+            if its trainings are to be replayed).
         loss_options: Hyper-parameters of a named loss, such as ``{"lam": 0.01}``.
         projector: Widths of the head that the loss sees; empty to train on the embedding itself.
         epochs: Passes over the data.
@@ -85,6 +90,7 @@ def pretrain(
         save_every: Epochs between checkpoints; the last epoch always makes one.
         resume: Go on from the checkpoint if it is there; it must have been made with the same settings and data.
         output: Where in the encoder's result the embedding is; see `FrozenEncoder`.
+        record: Keep the weights before the first step and the settings, from which the training can be replayed.
         progress: Show a bar with loss and spread.
 
     Returns:
@@ -115,11 +121,12 @@ def pretrain(
     _require_place(path, resume)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        training = Training(_twins(unwrapped(encoder), stream, chosen, projector, momentum, output), stream, recipe)
+        training = Training(make_twins(encoder, stream, chosen, projector, momentum, output), stream, recipe)
+        recording = Recording.of(training) if record else None
         if path is not None and path.exists():
             training.restore(path)
         _run(training, min_spread, path, save_every, progress)
-    return PretrainResult(encoder.eval(), tuple(training.history))
+    return PretrainResult(encoder.eval(), tuple(training.history), recording)
 
 
 def _run(training: Training, min_spread: float, path: Path | None, save_every: int, progress: bool) -> None:
@@ -164,7 +171,7 @@ def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
     """
     if isinstance(loss, str) and loss not in {*LOSSES, BYOL}:
         raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
-    known = list(inspect.signature(LOSSES[loss]).parameters)[2:] if isinstance(loss, str) and loss in LOSSES else []
+    known = _options(LOSSES[loss]) if isinstance(loss, str) and loss in LOSSES else []
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidInputError(f"loss_options {unknown} do not fit loss={loss!r}, which takes {known or 'none'}.")
@@ -173,14 +180,37 @@ def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
     return partial(LOSSES[loss], **options) if isinstance(loss, str) else loss
 
 
-def _twins(
+def _options(loss: Loss) -> list[str]:
+    """Return the hyper-parameters of a loss: its parameters that are passed by keyword alone."""
+    found = inspect.signature(loss).parameters.values()
+    return [parameter.name for parameter in found if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+def make_twins(
     encoder: nn.Module,
     stream: ViewStream,
-    loss: Loss | None,
+    loss: str | Loss | None,
     projector: tuple[int, ...],
     momentum: float,
-    output: Output,
+    output: Output = None,
 ) -> Twins:
+    """Return what is trained: the encoder with heads that torch's generator draws, and a loss.
+
+    Args:
+        encoder: ``(b, ...) -> (b, d)``.
+        stream: One of its samples tells ``d``.
+        loss: A name, a function of two projections, or ``None`` for BYOL.
+        projector: Widths of the head that the loss sees.
+        momentum: Of BYOL's target.
+        output: Where in the encoder's result the embedding is.
+
+    Returns:
+        The networks.
+
+    Raises:
+        InvalidInputError: If the encoder does not return ``(b, d)``, or has weights of half precision.
+    """
+    encoder = unwrapped(encoder)
     device, dtype = home(encoder)
     if dtype is not None and dtype.itemsize < 4:
         raise InvalidInputError(
@@ -193,6 +223,7 @@ def _twins(
         raise InvalidInputError(
             f"the encoder must return (b, d), got {tuple(Y.shape)} for one sample. Pool or flatten."
         )
-    if loss is None:
+    compare = chosen_loss(loss, {}) if isinstance(loss, str) else loss
+    if compare is None:
         return Bootstrap(encoder, Y, projector, momentum, output)
-    return Twins(encoder, Y, projector, loss, output)
+    return Twins(encoder, Y, projector, compare, output)

@@ -83,20 +83,29 @@ class Training:
         """Number of finished steps."""
         return len(self.history) * self.epoch_steps + len(self.measured)
 
+    def batch(self, step: int) -> tuple[Tensor, Batch]:
+        """Return the samples ``(b,)`` of any step and their views: each epoch has an order and noise of its own."""
+        epoch, k = divmod(step, self.epoch_steps)
+        generator = torch.Generator().manual_seed(mix(self.recipe.seed, 0, epoch))
+        stream = self.stream.with_seed(self.stream.seed + int(torch.randint(1, 2**62, (1,), generator=generator)))
+        order = torch.randperm(self.stream.n, generator=generator)
+        chosen = order[k * self.batch_size : (k + 1) * self.batch_size]
+        return chosen, stream.views_of(chosen)
+
     def batches(self) -> Iterator[Batch]:
-        """Yield the views of the whole batches that are still to come, in a new order and with new noise each epoch."""
-        for epoch in range(len(self.history), self.recipe.epochs):
-            generator = torch.Generator().manual_seed(_mix(self.recipe.seed, 0, epoch))
-            stream = self.stream.with_seed(self.stream.seed + int(torch.randint(1, 2**62, (1,), generator=generator)))
-            order = torch.randperm(self.stream.n, generator=generator)
-            for k in range(len(self.measured), self.epoch_steps):
-                yield stream.views_of(order[k * self.batch_size : (k + 1) * self.batch_size])
+        """Yield the views of the whole batches that are still to come."""
+        for step in range(self.step, self.steps):
+            yield self.batch(step)[1]
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.recipe.lr * _rate(step / self.steps)
 
     def advance(self, views: Batch, min_spread: float) -> tuple[float, float]:
         """Take one step on ``views`` ``(p, b, ...)``, unless they show a collapse; return their loss and spread."""
-        torch.manual_seed(_mix(self.recipe.seed, 1, self.step))
+        torch.manual_seed(mix(self.recipe.seed, 1, self.step))
         for group in self.optimiser.param_groups:
-            group["lr"] = self.recipe.lr * _rate(self.step / self.steps)
+            group["lr"] = self.rate(self.step)
         x_a, x_b = (pytree.tree_map(lambda leaf, u=u: leaf[u], views) for u in range(2))
         loss, Y = self.twins(x_a, x_b)
         value, spread = loss.item(), _spread(Y.detach())
@@ -150,7 +159,7 @@ class Training:
         self.measured = [(loss, spread) for loss, spread in story["measured"]]
 
 
-def _mix(*numbers: int) -> int:
+def mix(*numbers: int) -> int:
     """Return a seed that is as good as independent for each tuple of numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 

@@ -47,10 +47,10 @@ class Twins(nn.Module):
         """Return the embeddings ``(b, d)`` of samples by an encoder of this kind, in its mode and with its graph."""
         return call(encoder, cast(X, *home(encoder)), self.output)
 
-    def forward(self, x_a: Batch, x_b: Batch) -> tuple[Tensor, Tensor]:
-        """Return the loss, and the embeddings ``(b, d)`` of the first view."""
+    def forward(self, x_a: Batch, x_b: Batch, *w: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss, with row weights ``w`` ``(b,)`` if given, and the embeddings ``(b, d)`` of one view."""
         Y_a, Y_b = self.embed(self.encoder, x_a), self.embed(self.encoder, x_b)
-        return self.compare(self.projector(Y_a), self.projector(Y_b)), Y_a
+        return self.compare(self.projector(Y_a), self.projector(Y_b), *w), Y_a
 
     def follow(self, progress: float) -> None:
         """Do what a step leaves to do, when the part ``progress`` of the training is done: nothing."""
@@ -79,19 +79,22 @@ class Bootstrap(Twins):
         self.target = copy.deepcopy(nn.Sequential(self.encoder, self.projector)).requires_grad_(False)
         self.momentum = momentum
 
-    def forward(self, x_a: Batch, x_b: Batch) -> tuple[Tensor, Tensor]:
+    def forward(self, x_a: Batch, x_b: Batch, *w: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss, over both orders of the views, and the embeddings ``(b, d)`` of the first view."""
         Y_a, Y_b = self.embed(self.encoder, x_a), self.embed(self.encoder, x_b)
         P_a, P_b = (self.predictor(self.projector(Y)) for Y in (Y_a, Y_b))
+        # The target asks for no gradient, so none is computed in training; a replay differentiates through it.
         encoder, projector = self.target
-        with torch.no_grad():
-            T_a, T_b = (projector(self.embed(encoder, x)) for x in (x_a, x_b))
-        return self.compare(P_a, T_b) + self.compare(P_b, T_a), Y_a
+        T_a, T_b = (projector(self.embed(encoder, x)) for x in (x_a, x_b))
+        return self.compare(P_a, T_b, *w) + self.compare(P_b, T_a, *w), Y_a
+
+    def rate(self, progress: float) -> float:
+        r"""Return :math:`\tau` when the part ``progress`` of the training is done."""
+        return 1 - (1 - self.momentum) * (1 + math.cos(math.pi * progress)) / 2
 
     @torch.no_grad()
     def follow(self, progress: float) -> None:
         """Move the target's parameters towards the trained ones."""
-        tau = 1 - (1 - self.momentum) * (1 + math.cos(math.pi * progress)) / 2
         trained = (*self.encoder.parameters(), *self.projector.parameters())
         for xi, theta in zip(self.target.parameters(), trained, strict=True):
-            xi.lerp_(theta, 1 - tau)
+            xi.lerp_(theta, 1 - self.rate(progress))

@@ -1,6 +1,7 @@
 """Counterfactual influence: which training rows, weighted up, would change this outcome, and by how much?"""
 
 from krepes.influence.compute import influence_of
+from krepes.influence.ladder import How
 from krepes.influence.outcomes import (
     AugmentedRows,
     Outcome,
@@ -15,6 +16,7 @@ from krepes.influence.outcomes import (
 from krepes.influence.result import Influence
 
 __all__ = [
+    "How",
     "Influence",
     "Outcome",
     "AugmentedRows",

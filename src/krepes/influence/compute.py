@@ -9,6 +9,7 @@ the landmark scores of `krepes.attribution` do not.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from krepes.engine.rows import Piece, pieces, with_progress
 from krepes.engine.rowstore import RowStore
 from krepes.errors import InvalidInputError
 from krepes.influence.adjoint import Adjoints, solve_adjoints
+from krepes.influence.ladder import METHODS, How, Plan, choose, climb
 from krepes.influence.moment import MomentProducts, SeenRows
 from krepes.influence.outcomes import Outcome, fitted_objective
 from krepes.influence.result import Influence
@@ -41,6 +43,8 @@ def influence_of(
     model: Krepes,
     outcomes: Outcome | Sequence[Outcome],
     *,
+    method: str = "surrogate",
+    how: How | None = None,
     stream: ViewStream | None = None,
     ids: Sequence[Any] | None = None,
     damping: float | None = None,
@@ -54,9 +58,12 @@ def influence_of(
     Args:
         model: A fitted model.
         outcomes: One or many, made by the functions of `krepes.influence`; hundreds share the pass.
+        method: ``"surrogate"`` through the kernel model; ``"lazy"``, ``"warm"`` or ``"replay"`` of the training; or
+            ``"auto"`` for the best that data, loss and ``how.seconds`` allow. `krepes.influence.ladder` has more.
+        how: What replays need: loss, recordings, sizes, seconds.
         stream: The training data; needed for a loaded model, else the stream of the fit.
         ids: The user's row ids, one a sample; by default ``0..n-1``.
-        damping: Absolute ``λ`` of ``(H + λ I)``; by default the one the fit chose.
+        damping: Absolute ``λ`` of ``(H + λ I)`` of the surrogate; by default the one the fit chose.
         draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views, a pass each:
             what a row does on average over its augmentations, which predicts retraining better.
         path: A ``.npy`` file for the values, mapped from there; without it they are held in memory.
@@ -84,10 +91,17 @@ def influence_of(
     if not chosen:
         raise InvalidInputError("no outcome was given. Make one, for instance by krepes.influence.similarity.")
     require_range(draws, "draws", low=0)
+    if method not in {*METHODS, "auto"}:
+        raise InvalidInputError(f"method={method!r} is unknown: choose one of {', '.join(METHODS)} or auto.")
+    budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
+    if method != "surrogate":
+        seen = _stream(model, stream)
+        plan = choose(model, chosen, how or How(), seen, progress=progress) if method == "auto" else Plan(method)
+        if plan.method != "surrogate":
+            return _replayed(model, chosen, plan, how or How(), seen, ids, path, budget.bytes, progress)
     objective, solution = fitted_objective(model), model.solution_
     labels = _labels(ids, model.n_samples_)
-    passes = list(_passes(model, stream, draws))
-    budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
+    passes, began = list(_passes(model, stream, draws)), time.monotonic()
     values = _allocate((model.n_samples_, len(chosen)), path, budget)
     adjoints = solve_adjoints(
         objective,
@@ -105,7 +119,35 @@ def influence_of(
             values[start:stop] -= score(index, piece).numpy() / len(passes)
             start = stop
     values -= values.mean(0)
-    return Influence(values, tuple(o.name for o in chosen), labels, adjoints.damping, adjoints.residuals)
+    return Influence(
+        values,
+        tuple(o.name for o in chosen),
+        labels,
+        adjoints.damping,
+        adjoints.residuals,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _replayed(
+    model: Krepes,
+    outcomes: list[Outcome],
+    plan: Plan,
+    how: How,
+    stream: ViewStream,
+    ids: Sequence[Any] | None,
+    path: str | Path | None,
+    memory_budget: int,
+    progress: bool,
+) -> Influence:
+    """Return the influence by a replay; a row's is ``n`` times the derivative in its weight."""
+    labels = _labels(ids, stream.n)
+    found = climb(
+        model, outcomes, plan.method, how, stream=stream, path=path, memory_budget=memory_budget, progress=progress
+    )
+    names, values = tuple(o.name for o in outcomes), stream.n * found.dw.numpy()
+    story = {**found.story, "plan": plan.sentence(), "costs": plan.costs}
+    return Influence(values, names, labels, float("nan"), (), plan.method, found.seconds, story)
 
 
 def _labels(ids: Sequence[Any] | None, n: int) -> np.ndarray[Any, Any]:
@@ -132,12 +174,18 @@ def _passes(model: Krepes, stream: ViewStream | None, draws: int) -> Iterator[Vi
     if not draws and stream is None and isinstance(model.data_, RowStore):
         yield model.data_
         return
+    stream = _stream(model, stream)
+    yield from (stream.with_seed(stream.seed + draw + 1) for draw in range(draws)) if draws else [stream]
+
+
+def _stream(model: Krepes, stream: ViewStream | None) -> ViewStream:
+    """Return the training data: those given, or those of the fit."""
     stream = getattr(model, "stream_", None) if stream is None else stream
     if stream is None:
         raise InvalidInputError("a loaded model does not hold its training data: pass the ViewStream of the fit.")
     if stream.n != model.n_samples_:
         raise InvalidInputError(f"the stream has {stream.n} samples, the model was fitted on {model.n_samples_}.")
-    yield from (stream.with_seed(stream.seed + draw + 1) for draw in range(draws)) if draws else [stream]
+    return stream
 
 
 def _scorer(objective: Any, model: Krepes, adjoints: Adjoints) -> Callable[[int, Piece], Tensor]:

@@ -39,12 +39,48 @@ class Outcome(ABC):
     def gradient(self, theta: Tensor) -> Tensor:
         """Return ``∇o(Θ)``, ``(q + 1, h)``."""
 
+    def of(self, embed: Callable[[Batch], Tensor]) -> Tensor:
+        """Return the outcome of whatever embeds samples, a scalar.
 
-@dataclass(frozen=True)
+        Args:
+            embed: ``(t, ...) -> (t, d)``.
+
+        Raises:
+            InvalidInputError: If it is no function of embeddings.
+        """
+        raise InvalidInputError(f"outcome {self.name!r} belongs to the kernel model alone. Use method='surrogate'.")
+
+
+@dataclass(frozen=True, eq=False)
 class AugmentedRows:
-    """Augmented kernel rows of some samples, ``(t, q + 1)``, float64, made once and shared by many outcomes."""
+    """Augmented kernel rows of some samples, ``(t, q + 1)``, float64, made once and shared by many outcomes.
+
+    Attributes:
+        Kbar: The rows.
+        X: The samples themselves, which replays embed in their own way; ``None`` if only rows are known.
+        reference: Samples whose mean embedding is the origin, or ``None``.
+    """
 
     Kbar: Tensor = field(repr=False)
+    X: Batch | None = field(default=None, repr=False)
+    reference: Batch | None = field(default=None, repr=False)
+
+    def embedded(self, embed: Callable[[Batch], Tensor]) -> Tensor:
+        """Return the embeddings of the samples about their origin, ``(t, d)``.
+
+        Args:
+            embed: ``(t, ...) -> (t, d)``.
+
+        Returns:
+            The embeddings.
+
+        Raises:
+            InvalidInputError: If only kernel rows are known.
+        """
+        if self.X is None:
+            raise InvalidInputError("these outcomes hold kernel rows alone, and a replay embeds samples. Pass samples.")
+        Z = embed(self.X)
+        return Z if self.reference is None else Z - embed(self.reference).mean(0)
 
 
 @dataclass(frozen=True)
@@ -58,6 +94,10 @@ class Function(Outcome):
     def value(self, theta: Tensor) -> Tensor:
         """Return ``o(Θ)``, a scalar."""
         return self.function(*(part.Kbar @ theta for part in self.samples))
+
+    def of(self, embed: Callable[[Batch], Tensor]) -> Tensor:
+        """Return the outcome of whatever embeds samples, a scalar."""
+        return self.function(*(part.embedded(embed) for part in self.samples))
 
     def gradient(self, theta: Tensor) -> Tensor:
         """Return ``∇o(Θ)``, ``(q + 1, h)``.
@@ -116,7 +156,10 @@ def rows(model: Krepes, X: Samples, *, reference: Samples | None = None) -> Augm
     if isinstance(X, AugmentedRows):
         return X
     Kbar = torch.nn.functional.pad(model.kernel_rows(X), (0, 1), value=1.0)
-    return AugmentedRows(Kbar if reference is None else Kbar - rows(model, reference).Kbar.mean(0))
+    if reference is None:
+        return AugmentedRows(Kbar, X)
+    origin = rows(model, reference)
+    return AugmentedRows(Kbar - origin.Kbar.mean(0), X, origin.X)
 
 
 def similarity(
@@ -177,7 +220,7 @@ def toward(model: Krepes, x: Samples, v: Tensor, *, name: str = "toward") -> Out
         The outcome.
     """
     v = v.detach().to(torch.float64)
-    return Function(name, (rows(model, x),), lambda Z: (Z @ v).mean())
+    return Function(name, (rows(model, x),), lambda Z: (Z @ v.to(Z)).mean())
 
 
 def group_distance(model: Krepes, group: Samples, others: Samples, *, name: str = "group distance") -> Outcome:

@@ -34,11 +34,15 @@ class Influence:
     """Influence of every training row on every outcome.
 
     Attributes:
-        values: ``I``, ``(n, O)``, float64, in memory or mapped from disk; each column sums to zero.
+        values: ``I``, ``(n, O)``, float64, in memory or on disk; each column of a scale-free loss sums to zero.
         names: Of the ``O`` outcomes.
         ids: The user's row ids, ``(n,)``.
-        damping: Absolute, of the adjoint solves.
+        damping: Absolute, of the adjoint solves of the surrogate; not a number for a replay.
         residuals: Relative residual of each adjoint solve.
+        method: The rung that was taken.
+        seconds: What it took.
+        story: Step size, steps, losses and what was refused, as plain values.
+        trust: What a test by retraining said about this method here, or ``None`` if there was none.
     """
 
     values: np.ndarray[Any, np.dtype[np.float64]] = field(repr=False)
@@ -46,6 +50,29 @@ class Influence:
     ids: Array = field(repr=False)
     damping: float
     residuals: tuple[float, ...]
+    method: str = "surrogate"
+    seconds: float = float("nan")
+    story: dict[str, Any] = field(default_factory=dict, repr=False)
+    trust: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """What a number means."""
+        return f"an outcome falls by influence / {len(self.values)} if the row had not been there, to first order"
+
+    def sentence(self, row: int, outcome: int = 0) -> str:
+        """Return what one row did to one outcome, in words.
+
+        Args:
+            row: Its place in the training data.
+            outcome: Number of the outcome.
+
+        Returns:
+            One sentence with its figure.
+        """
+        change = -float(self.values[row, outcome]) / len(self.values)
+        verb = "rise" if change > 0 else "fall"
+        return f"{self.names[outcome]} would {verb} by {abs(change):.2g} if row {self.ids[row]} had not been there"
 
     def top(self, k: int = 10, *, by: By = "raises") -> pd.DataFrame:
         """Return the ``k`` rows of each outcome that matter most.
@@ -97,7 +124,9 @@ class Influence:
         """
         labels = np.asarray(groups)
         if labels.shape != (len(self.values),):
-            raise InvalidInputError(f"groups has shape {labels.shape}: one for each of {len(self.values)} rows is due.")
+            raise InvalidInputError(
+                f"groups has shape {labels.shape}: one for each of {len(self.values)} rows is required."
+            )
         totals = {label: self.removal(labels == label) for label in pd.unique(labels)}
         frame = pd.DataFrame.from_dict(totals, orient="index", columns=list(self.names))
         frame.insert(0, "rows", pd.Series(labels).value_counts())

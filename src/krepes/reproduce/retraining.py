@@ -5,47 +5,79 @@ Labels define one of the outcomes and nothing else: training, views and fits nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from krepes.encoders import MLP, pretrain
+from krepes.encoders import MLP, PretrainResult, pretrain
 from krepes.encoders.call import call
+from krepes.errors import InvalidInputError
 from krepes.runs.augment import augmentation
 from krepes.runs.dataset import open_dataset, split
 from krepes.runs.settings import Settings
+from krepes.storage.tensorfile import read_tensors, write_tensors
 from krepes.views import Augmentation, ViewStream
 
-TRAIN, TEST, REFERENCE = 300, 60, 1_000
+TRAIN, TEST, REFERENCE = 300, 30, 1_000
 """Rows to train on, outcomes of each kind, and samples that outcomes are measured against."""
 MARGIN, PAIR = "margin", "pair similarity"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How every encoder of a data set is trained by Barlow Twins, an epoch being one batch of all rows.
+    """How every encoder of a data set is trained.
 
     Attributes:
         augment: Of the views, as `Settings` name it.
+        options: Strengths of the augmentation.
         projector: Widths of the head that the loss sees; none leaves the embedding itself.
+        conv: Three convolutions with batch norm instead of one hidden layer.
         width: Of the one hidden layer.
         out: Embedding dimension.
-        epochs: Steps.
+        batch: Rows in a step; none for all of them.
+        epochs: Passes over the rows.
         lr: Peak learning rate.
+        momentum: Of BYOL's target.
     """
 
     augment: str
+    options: dict[str, float] = field(default_factory=dict)
     projector: tuple[int, ...] = ()
+    conv: bool = False
     width: int = 256
     out: int = 64
+    batch: int | None = None
     epochs: int = 60
     lr: float = 2e-3
+    momentum: float = 0.95
+
+    def encoder(self, X: Tensor) -> nn.Module:
+        """Return a fresh encoder of samples ``X`` ``(b, ...)``, by torch's generator."""
+        return small_conv(X.shape[1], self.out) if self.conv else MLP(X[0].numel(), self.width, 1, self.out)
 
 
-RECIPES = {"adult": Recipe("drop"), "covertype": Recipe("drop"), "mnist": Recipe("crops", projector=(128,))}
+RECIPES = {
+    "adult": Recipe("drop"),
+    "cifar10": Recipe("images", {"flip": 0.5}, projector=(128,), conv=True, batch=75, epochs=30),
+    "covertype": Recipe("drop"),
+    "digits": Recipe("noise", {"noise": 0.4}, projector=(128,)),
+    "mnist": Recipe("crops", projector=(128,)),
+}
+
+
+def small_conv(channels: int, out: int) -> nn.Sequential:
+    """Return three convolutions of stride two with batch norm, a mean over pixels and a linear map."""
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in ((channels, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(fan_in, fan_out, 3, 2, 1, bias=False), nn.BatchNorm2d(fan_out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, out))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +93,7 @@ class Study:
         y_reference: Classes, ``(r,)``.
         augment: Makes the views.
         recipe: How to train.
+        loss: By what, as `pretrain` names it.
         seed: Of the repetition.
     """
 
@@ -72,6 +105,7 @@ class Study:
     y_reference: Tensor
     augment: Augmentation
     recipe: Recipe
+    loss: str
     seed: int
 
     def copies(self, draws: int) -> ViewStream:
@@ -83,13 +117,22 @@ class Study:
         X = self.X.repeat(draws, *[1] * (self.X.ndim - 1))
         return ViewStream(X, self.augment, seed=mixed(self.seed, 1))
 
-    def train(self, member: int) -> nn.Module:
-        """Return an encoder trained on all rows; each ``member`` has weights and views of its own."""
-        return train(self.X, self.augment, self.recipe, seed=mixed(self.seed, 2, member))
+    def stream(self, member: int) -> ViewStream:
+        """Return the views that a member trained on all rows sees."""
+        batch = self.recipe.batch or len(self.X)
+        return ViewStream(self.X, self.augment, seed=mixed(self.seed, 2, member), batch_size=batch)
+
+    def record(self, member: int) -> PretrainResult:
+        """Return an encoder trained on all rows and its recording; each ``member`` has weights and views of its own."""
+        return train(self, self.X, seed=mixed(self.seed, 2, member), record=True)
 
     def outcomes(self, encoder: nn.Module) -> dict[str, Tensor]:
         """Return margins and pair similarities ``(t,)`` of the embeddings by ``encoder``."""
-        return measure(call(encoder, self.test), call(encoder, self.reference), self.y_test, self.y_reference)
+        return self.measured(call(encoder, self.test), call(encoder, self.reference))
+
+    def measured(self, Z_test: Tensor, Z_reference: Tensor) -> dict[str, Tensor]:
+        """Return margins and pair similarities ``(t,)`` of embeddings ``(2t, d)`` and ``(r, d)``."""
+        return measure(Z_test, Z_reference, self.y_test, self.y_reference)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,65 +148,117 @@ class Retrained:
     outcomes: dict[str, Tensor]
 
 
-def open_study(data: str, data_dir: str | None, seed: int) -> Study:
+def open_study(
+    data: str, data_dir: str | None, seed: int, *, loss: str = "barlow_twins", train_rows: int = TRAIN
+) -> Study:
     """Return the samples of a repetition; its ``seed`` draws them, and all that is drawn later."""
     held, recipe = 2 * TEST + REFERENCE, RECIPES[data]
     settings = Settings(
         data=data,
         data_dir=data_dir,
         label="label",
-        max_rows=TRAIN + held,
-        holdout=held / (TRAIN + held),
+        max_rows=train_rows + held,
+        holdout=held / (train_rows + held),
         augment=recipe.augment,
+        augment_options=recipe.options,
         seed=seed,
     )
     source = open_dataset(settings)
     assert source.labels is not None
     classes = torch.from_numpy(np.unique(source.labels, return_inverse=True)[1])
-    train_rows, rest = split(source.n, settings)
+    chosen, rest = split(source.n, settings)
     rest = rest[torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed))]
-    places = train_rows, rest[: 2 * TEST], rest[2 * TEST :]
-    X, test, reference = (source.take(rows) for rows in places)
+    places = chosen, rest[: 2 * TEST], rest[2 * TEST :]
+    flat = recipe.augment == "noise"  # noise is added to rows of numbers, not to pictures
+    X, test, reference = (source.take(rows).flatten(1) if flat else source.take(rows) for rows in places)
     y, y_test, y_reference = (classes[rows] for rows in places)
     augment = augmentation(settings, source, X)
-    return Study(X, test, reference, y, y_test, y_reference, augment, recipe, seed)
+    return Study(X, test, reference, y, y_test, y_reference, augment, recipe, loss, seed)
 
 
-def train(X: Tensor, augment: Augmentation, recipe: Recipe, *, seed: int) -> nn.Module:
+def train(study: Study, X: Tensor, *, seed: int, record: bool = False) -> PretrainResult:
     """Return an encoder trained on rows ``X`` ``(n, ...)``, in eval mode; ``seed`` is of weights, head and views."""
+    recipe = study.recipe
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        encoder = MLP(X[0].numel(), width=recipe.width, depth=1, out=recipe.out)
-    stream = ViewStream(X, augment, seed=seed, batch_size=len(X))
+        encoder = recipe.encoder(X)
     return pretrain(
-        encoder, stream, projector=recipe.projector, epochs=recipe.epochs, lr=recipe.lr, seed=seed, progress=False
-    ).encoder
+        encoder,
+        ViewStream(X, study.augment, seed=seed, batch_size=recipe.batch or len(X)),
+        loss=study.loss,
+        projector=recipe.projector,
+        epochs=recipe.epochs,
+        lr=recipe.lr,
+        momentum=recipe.momentum,
+        seed=seed,
+        record=record,
+        progress=False,
+    )
 
 
-def retrain(study: Study, halves: int, retrainings: int) -> Retrained:
+def retrain(
+    study: Study, halves: int, retrainings: int, *, path: str | Path | None = None, seconds: float = float("inf")
+) -> Retrained:
     """Train anew on random halves of the rows, each encoder with weights and views of its own.
 
     Args:
         study: The samples.
         halves: How many.
         retrainings: Encoders for each.
+        path: A safetensors file that keeps every finished half; a later call goes on from there.
+        seconds: No half is begun after so many; the halves finished by then are returned, at least one.
 
     Returns:
         The outcomes of all.
     """
-    n, draw = len(study.X), torch.Generator().manual_seed(mixed(study.seed, 3))
-    member = torch.zeros(halves, n, dtype=torch.float64)
-    found: dict[str, list[Tensor]] = {MARGIN: [], PAIR: []}
-    for number in range(halves):
+    n, start = len(study.X), time.monotonic()
+    member, outcomes = _finished(path, study, retrainings)
+    while len(member) < halves and (not len(member) or time.monotonic() - start < seconds):
+        number = len(member)
+        draw = torch.Generator().manual_seed(mixed(study.seed, 3, number))
         half = torch.randperm(n, generator=draw)[: n // 2].sort().values
-        member[number, half] = 1.0
-        for again in range(retrainings):
-            seed = mixed(study.seed, 4, number, again)
-            encoder = train(study.X[half], study.augment, study.recipe, seed=seed)
-            with torch.no_grad():
-                for name, values in study.outcomes(encoder).items():
-                    found[name].append(values.double())
-    return Retrained(member, {name: torch.stack(v).unflatten(0, (halves, retrainings)) for name, v in found.items()})
+        found = [_outcomes(study, half, mixed(study.seed, 4, number, again)) for again in range(retrainings)]
+        member = torch.cat([member, torch.zeros(1, n, dtype=torch.float64).index_fill(1, half, 1.0)])
+        outcomes = {
+            name: torch.cat([before, torch.stack([one[name] for one in found])[None]])
+            for name, before in outcomes.items()
+        }
+        if path is not None:
+            write_tensors(path, {"member": member, **outcomes}, _story(study, retrainings))
+    return Retrained(member[:halves], {name: values[:halves] for name, values in outcomes.items()})
+
+
+def _outcomes(study: Study, half: Tensor, seed: int) -> dict[str, Tensor]:
+    encoder = train(study, study.X[half], seed=seed).encoder
+    with torch.no_grad():
+        return {name: values.double() for name, values in study.outcomes(encoder).items()}
+
+
+def _story(study: Study, retrainings: int) -> dict[str, Any]:
+    data = hashlib.sha256(study.X.contiguous().numpy().tobytes() + study.test.contiguous().numpy().tobytes())
+    recipe = {**asdict(study.recipe), "projector": list(study.recipe.projector)}
+    return {
+        "recipe": recipe,
+        "loss": study.loss,
+        "seed": study.seed,
+        "data": data.hexdigest(),
+        "retrainings": retrainings,
+    }
+
+
+def _finished(path: str | Path | None, study: Study, retrainings: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return what an earlier call finished: halves ``(h, n)`` and outcomes ``(h, retrainings, t)``; none at first."""
+    t = len(study.test) // 2
+    if path is None or not Path(path).exists():
+        none = torch.zeros(0, len(study.X), dtype=torch.float64)
+        return none, {name: torch.zeros(0, retrainings, t, dtype=torch.float64) for name in (MARGIN, PAIR)}
+    tensors, story = read_tensors(path)
+    if story != _story(study, retrainings):
+        raise InvalidInputError(
+            f"{path} holds halves of another study: {story} against {_story(study, retrainings)}. Use another file, "
+            f"or delete this one if its retrainings are no longer wanted."
+        )
+    return tensors.pop("member"), tensors
 
 
 def measure(Z_test: Tensor, Z_reference: Tensor, y_test: Tensor, y_reference: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,175 @@
+r"""A training step as a differentiable function of the whole state and of row weights.
+
+    (θ, s)_{t+1} = step_t((θ, s)_t ; w)
+
+The state holds trained parameters, statistics of batch norms, BYOL's target and the optimiser's moments, one tensor
+for each name. Samples, views and dropout of a step are functions of its number, so any step can be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from krepes import _autodiff
+from krepes.batches import Batch
+from krepes.encoders.losses import weighted
+from krepes.encoders.twins import Bootstrap, Twins
+from krepes.encoders.weighted_norm import WeightedBatchNorm
+
+State = dict[str, Tensor]
+Views = Callable[[int], tuple[Tensor, Batch]]
+"""From the number of a step to the samples ``(b,)`` of its batch and their views ``(p, b, ...)``."""
+
+
+class Rule(Protocol):
+    """How a gradient becomes a step: `start` gives the optimiser's state, `update` the next one."""
+
+    def start(self, parameters: State) -> State:
+        """Return the optimiser's state before the first step, by names that no parameter has."""
+
+    def update(self, t: int, parameters: State, gradient: State, state: State) -> tuple[State, State]:
+        """Return the parameters and the optimiser's state after step ``t``."""
+
+
+@dataclass(frozen=True)
+class SGD:
+    """``θ ← θ - lr g``."""
+
+    lr: float
+
+    def start(self, parameters: State) -> State:
+        """Return no state."""
+        return {}
+
+    def update(self, t: int, parameters: State, gradient: State, state: State) -> tuple[State, State]:
+        """Return the parameters after step ``t``, and no state."""
+        return {name: theta - self.lr * gradient[name] for name, theta in parameters.items()}, {}
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """The rule of `torch.optim.AdamW`, with a root that can be differentiated at zero.
+
+    Attributes:
+        lr: Learning rate of each step.
+        weight_decay: Decoupled, times the learning rate.
+    """
+
+    lr: Callable[[int], float]
+    weight_decay: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+    def start(self, parameters: State) -> State:
+        """Return first and second moments of zero."""
+        return {f"{kind}/{name}": torch.zeros_like(x) for kind in ("first", "second") for name, x in parameters.items()}
+
+    def update(self, t: int, parameters: State, gradient: State, state: State) -> tuple[State, State]:
+        """Return the parameters and both moments after step ``t``."""
+        (b1, b2), lr = self.betas, self.lr(t)
+        after: State = {}
+        moments: State = {}
+        for name, theta in parameters.items():
+            g = gradient[name]
+            first = b1 * state[f"first/{name}"] + (1 - b1) * g
+            second = b2 * state[f"second/{name}"] + (1 - b2) * g * g
+            moments |= {f"first/{name}": first, f"second/{name}": second}
+            size = (second + 1e-24).sqrt() / (1 - b2 ** (t + 1)) ** 0.5 + self.eps
+            after[name] = theta * (1 - lr * self.weight_decay) - lr / (1 - b1 ** (t + 1)) * first / size
+        return after, moments
+
+
+@dataclass(frozen=True)
+class Steps:
+    """``T`` training steps of ``twins`` on ``n`` samples.
+
+    Attributes:
+        twins: Networks and loss; batch norms have batch statistics where the module is in training mode.
+        views: The batch of each step.
+        rule: The optimiser.
+        T: How many.
+        n: Samples, each with a weight.
+        seed: Of dropout in each step.
+        tau: How much BYOL's target keeps in each step.
+    """
+
+    twins: Twins
+    views: Views
+    rule: Rule
+    T: int
+    n: int
+    seed: Callable[[int], int] = field(default=lambda t: t)
+    tau: Callable[[int], float] = field(default=lambda t: 1.0)
+
+    def start(self) -> State:
+        """Return the state before the first step, a copy."""
+        held = {name: x.detach().clone() for name, x in self._tensors().items()}
+        return held | self.rule.start({name: held[name] for name in self._trained()})
+
+    def loss(self, t: int, state: State, w: Tensor) -> Tensor:
+        """Return the loss of the batch of step ``t`` with weights ``w`` ``(n,)``, a scalar."""
+        return self._value(t, {name: state[name] for name in self._tensors()}, w)[0]
+
+    def __call__(self, t: int, state: State, w: Tensor, *, graph: bool = False) -> State:
+        """Return the state after step ``t``.
+
+        Args:
+            t: Number of the step, from zero.
+            state: Before it.
+            w: Row weights, ``(n,)``.
+            graph: Keep what a derivative in ``state`` and ``w`` needs.
+
+        Returns:
+            The state after it.
+        """
+        trained = self._trained()
+        with torch.enable_grad():
+            # Aliases: a gradient in them goes through the trained networks alone, never through BYOL's target.
+            theta = {name: state[name].view_as(state[name]) if graph else state[name].detach() for name in trained}
+            theta = theta if graph else {name: x.requires_grad_() for name, x in theta.items()}
+            held = {name: state[name] for name in self._tensors()} | theta
+            value, after = self._value(t, held, w)
+            found = torch.autograd.grad(value, list(theta.values()), create_graph=graph, allow_unused=True)
+        with torch.set_grad_enabled(graph):
+            pairs = zip(theta.items(), found, strict=True)
+            gradient = {name: torch.zeros_like(x) if g is None else g for (name, x), g in pairs}
+            optimiser = {name: x for name, x in state.items() if name not in held}
+            stepped, moments = self.rule.update(t, {name: state[name] for name in trained}, gradient, optimiser)
+            return after | stepped | self._target(t, state, stepped) | moments
+
+    def _value(self, t: int, held: State, w: Tensor) -> tuple[Tensor, State]:
+        """Return the loss, and parameters and buffers after the forward pass."""
+        indices, views = self.views(t)
+        x_a, x_b = (pytree.tree_map(lambda leaf, u=u: leaf[u], views) for u in range(2))
+        # Whole numbers, such as a count of batches, are counted in place.
+        held = {name: x if x.is_floating_point() else x.clone() for name, x in held.items()}
+        chosen = w[indices.to(w.device)]
+        with torch.random.fork_rng(), WeightedBatchNorm(chosen) as mode:
+            torch.manual_seed(self.seed(t))
+            value, _ = _autodiff.with_parameters(self.twins, held)(x_a, x_b, chosen)
+        return value, {name: mode.after(x) for name, x in held.items()}
+
+    def _target(self, t: int, state: State, stepped: State) -> State:
+        """Return the target's parameters after the trained ones have been ``stepped``."""
+        if not isinstance(self.twins, Bootstrap):
+            return {}
+        keep = self.tau(t)
+        names = {f"target.0.{name}": f"encoder.{name}" for name, _ in self.twins.encoder.named_parameters()}
+        names |= {f"target.1.{name}": f"projector.{name}" for name, _ in self.twins.projector.named_parameters()}
+        return {xi: keep * state[xi] + (1 - keep) * stepped.get(name, state[name]) for xi, name in names.items()}
+
+    def _tensors(self) -> State:
+        return dict(self.twins.named_parameters()) | dict(self.twins.named_buffers())
+
+    def _trained(self) -> list[str]:
+        return [name for name, parameter in self.twins.named_parameters() if parameter.requires_grad]
+
+    def __post_init__(self) -> None:
+        """Refuse a loss without row weights."""
+        weighted(self.twins.compare)

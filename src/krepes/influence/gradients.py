@@ -1,0 +1,98 @@
+r"""Fair baselines from exact gradients: the dot product, and TRAK with its ridge swept.
+
+    g_i = ∂/∂w_i ∇_θ L(θ ; w)  (n, P),      dot = -g_i · ∇o,
+    TRAK = -g_iᵀ (GᵀG + ridge)⁻¹ ∇o = -[(GGᵀ + ridge)⁻¹ G ∇o]_i
+
+``g_i`` is what the row adds to the gradient of the whole weighted loss, statistics of the batch included, averaged over
+draws of the views; nothing is projected. The loss sees the embedding, or the projection by the trained heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from krepes.encoders.functional import State, Steps
+from krepes.influence.reverse import Measure
+
+BLOCK = 32
+"""Rows whose gradients are made at a time."""
+RIDGES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What both baselines are made of.
+
+    Attributes:
+        gram: ``G Gᵀ``, ``(n, n)``, float64.
+        along: ``G ∇o``, ``(n, O)``, float64.
+    """
+
+    gram: Tensor = field(repr=False)
+    along: Tensor = field(repr=False)
+
+    def dot(self) -> Tensor:
+        """Return the dot product's scores, ``(n, O)``."""
+        return -self.along
+
+    def trak(self, ridge: float) -> Tensor:
+        """Return TRAK's scores, ``(n, O)``, with a ``ridge`` relative to the mean squared size of a gradient."""
+        S = self.gram.clone()
+        S.diagonal().add_(ridge * float(self.gram.diagonal().mean()))
+        return -torch.linalg.solve(S, self.along)
+
+
+def row_gradients(steps: Steps, state: State, measure: Measure, draws: Sequence[int]) -> Gradients:
+    """Return the gradients of rows and outcomes at a state.
+
+    Args:
+        steps: Gives the loss of a batch; the batches of ``draws`` are averaged, and should hold all rows alike.
+        state: Parameters and buffers of the trained networks.
+        measure: The outcomes of a state.
+        draws: Numbers of steps whose batches and views are used.
+
+    Returns:
+        Their products.
+    """
+    names = [name for name, parameter in steps.twins.named_parameters() if parameter.requires_grad]
+    theta = {name: state[name].detach().requires_grad_() for name in names}
+    with torch.enable_grad():
+        values = measure(state | theta)
+        of_outcomes = torch.stack([_flat(value, theta) for value in values])
+    G = torch.stack([_of_rows(steps, t, state, names) for t in draws]).mean(0)
+    return Gradients((G @ G.T).double(), (G @ of_outcomes.T).double())
+
+
+def _of_rows(steps: Steps, t: int, state: State, names: list[str]) -> Tensor:
+    """Return ``∂/∂w ∇L`` of one batch, ``(n, P)``: the gradient, paired with a direction, is differentiated twice."""
+    theta = {name: state[name].detach().requires_grad_() for name in names}
+    w = torch.ones(steps.n, dtype=next(iter(theta.values())).dtype, requires_grad=True)
+    with torch.enable_grad():
+        value = steps.loss(t, state | theta, w)
+        g = torch.autograd.grad(value, list(theta.values()), create_graph=True, allow_unused=True)
+        used = [(part, torch.zeros_like(part, requires_grad=True)) for part in g if part is not None]
+        paired = sum(((part * u).sum() for part, u in used), value.new_zeros(()))
+        (by_row,) = torch.autograd.grad(paired, w, create_graph=True)
+    chosen = steps.views(t)[0]
+    eye = torch.eye(steps.n, dtype=w.dtype)
+    directions = [u for _, u in used]
+    blocks = [
+        torch.autograd.grad(by_row, directions, eye[few], is_grads_batched=True, retain_graph=True)
+        for few in chosen.split(BLOCK)
+    ]
+    parts = iter([torch.cat(block).flatten(1) for block in zip(*blocks, strict=True)])
+    rows = [
+        next(parts) if part is not None else w.new_zeros(len(chosen), x.numel())
+        for part, x in zip(g, theta.values(), strict=True)
+    ]
+    return w.new_zeros(steps.n, sum(part.shape[1] for part in rows)).index_copy(0, chosen, torch.cat(rows, dim=1))
+
+
+def _flat(value: Tensor, theta: State) -> Tensor:
+    parts = torch.autograd.grad(value, list(theta.values()), retain_graph=True, allow_unused=True)
+    pairs = zip(parts, theta.values(), strict=True)
+    return torch.cat([(torch.zeros_like(x) if part is None else part).flatten() for part, x in pairs])

@@ -1,0 +1,308 @@
+r"""Lazy replay: gradient steps of the encoder linearised at itself, in the span of the landmarks.
+
+    f(x) = e(x) + Aᵀ k_x,      A ← A - η R Rᵀ dL/dA,      R Rᵀ = pseudo-inverse of K_mm,      A = 0 at the start.
+
+With ``φ_x = Rᵀ k_x`` and ``A = R B`` this is plain gradient descent in ``B``. A loss of second moments closes over
+those of the rows ``x̄ = [φ_x ; e(x) ; 1]`` with coefficients ``Θ = [B ; I ; 0]``: one pass over any n, ``T`` steps whose
+cost does not depend on n, carried back to ``G = ∂o/∂M`` and streamed as ``x̄_iᵀ G x̄_i``. The kernel is raw: centring
+and cosine belong to similarities, not to a linearisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from krepes import batches
+from krepes.batches import Batch
+from krepes.encoders.losses import LOSSES, Loss, cosine_distance, weighted
+from krepes.encoders.pretrain import BYOL
+from krepes.encoders.training import mix
+from krepes.engine.moments import Moments, MomentSum
+from krepes.engine.rows import with_progress
+from krepes.errors import InvalidInputError
+from krepes.influence.reverse import State
+from krepes.kernels.base import Kernel
+from krepes.linalg import top_eigenpairs
+from krepes.objectives import BarlowTwins, MomentObjective, SpectralContrastive, VICReg
+from krepes.views import ViewStream
+
+NEAR = 0.45
+"""How far the embeddings may move, as a part of their size."""
+LazyLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
+LAZY: dict[str, MomentObjective] = {
+    "barlow_twins": BarlowTwins(eps=1e-5),
+    "spectral": SpectralContrastive(),
+    "vicreg": VICReg(inv_reduction="nh", var_halved=True),
+}
+"""The training losses of `krepes.encoders.losses` that are functions of second moments."""
+
+
+@dataclass(frozen=True)
+class Linearised:
+    """An encoder linearised at itself: samples in, rows ``x̄ = [φ ; e ; 1]`` ``(b, r + d + 1)`` out, float64.
+
+    Attributes:
+        encoder: Frozen, in eval mode.
+        kernel: Its tangent kernel, raw.
+        prepared: The landmark points, as the kernel prepared them.
+        R: ``(q, r)``, with ``R Rᵀ`` the pseudo-inverse of their Gram matrix.
+        d: Embedding dimension.
+    """
+
+    encoder: nn.Module
+    kernel: Kernel
+    prepared: Any = field(repr=False)
+    R: Tensor = field(repr=False)
+    d: int
+
+    @classmethod
+    def of(cls, encoder: nn.Module, kernel: Kernel, points: Batch, *, rank: int = 256) -> Linearised:
+        """Linearise an encoder in the span of landmark points.
+
+        Args:
+            encoder: Frozen, ``(b, ...) -> (b, d)``.
+            kernel: Its tangent kernel, neither centred nor normalised.
+            points: ``(q, ...)``.
+            rank: Leading directions of the span to keep, at most.
+
+        Returns:
+            The linearised encoder.
+        """
+        encoder = encoder.eval()
+        prepared = kernel.prepare(points)
+        K = kernel.rows(points, prepared).K.to("cpu", torch.float64)
+        eps = torch.finfo(torch.float32).eps
+        eigenvalues, U = top_eigenpairs((K + K.T) / 2, rcond=32 * eps)
+        with torch.no_grad():
+            d = encoder(batches.take(points, slice(0, 1))).shape[1]
+        return cls(encoder, kernel, prepared, (U / eigenvalues.sqrt())[:, :rank], d)
+
+    def rows(self, X: Batch) -> Tensor:
+        """Return the rows of samples ``X`` ``(b, ...)``, ``(b, r + d + 1)``."""
+        with torch.no_grad():
+            e = self.encoder(X).to("cpu", torch.float64)
+        phi = self.kernel.rows(X, self.prepared).K.to("cpu", torch.float64) @ self.R
+        return torch.cat([phi, e, e.new_ones(len(e), 1)], dim=1)
+
+    def pair(self, X: Batch) -> Tensor:
+        """Return the rows of two views ``X`` ``(2, b, ...)``, ``(2, b, r + d + 1)``."""
+        one, other = (batches.map_tensors(lambda x: x[0], X), batches.map_tensors(lambda x: x[1], X))
+        return torch.stack([self.rows(one), self.rows(other)])
+
+    def views(self, stream: ViewStream, draws: int, progress: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield samples ``(b,)`` and the rows of two views, ``(2, b, r + d + 1)``, over ``draws`` passes."""
+        for draw in range(draws):
+            for chosen, X in with_progress(stream.with_seed(stream.seed + draw), "lazy", progress):
+                yield chosen, self.pair(X)
+
+    def moments(self, stream: ViewStream, draws: int = 1, *, progress: bool = True) -> Moments:
+        """Return the moments of the rows of all samples, averaged over ``draws`` of their views."""
+        sums = MomentSum(torch.zeros(self.R.shape[1] + self.d, self.R.shape[1] + self.d))
+        for _, rows in self.views(stream, draws, progress):
+            sums.add(rows)
+        return replace(sums.moments(), n=stream.n)
+
+
+@dataclass(frozen=True)
+class LazySteps:
+    """``T`` steps of ``B`` on the moments, which take the place of row weights: ``w`` is ``M``, flat.
+
+    Attributes:
+        objective: A loss of second moments.
+        moments: Of the rows.
+        d: Embedding dimension.
+        eta: Step size.
+        T: How many.
+    """
+
+    objective: MomentObjective
+    moments: Moments
+    d: int
+    eta: float
+    T: int
+
+    @property
+    def n(self) -> int:
+        """Numbers in the moments."""
+        return self.moments.M.numel()
+
+    def start(self) -> State:
+        """Return ``B = 0``, ``(r, d)``."""
+        return {"B": torch.zeros(self.moments.q - self.d, self.d, dtype=torch.float64)}
+
+    def loss_at(self, state: State) -> float:
+        """Return the loss at a state."""
+        return float(self.objective.value(self.moments, coefficients(state["B"])))
+
+    def moved(self, state: State) -> float:
+        """Return the size of ``Bᵀφ`` as a part of that of ``e``, both centred, root mean squares."""
+        C, B = self.moments.centred(0, 0), state["B"]
+        r = len(B)
+        return float(((B * (C[:r, :r] @ B)).sum() / C.diagonal()[r : r + self.d].sum()).sqrt())
+
+    def __call__(self, t: int, state: State, w: Tensor, *, graph: bool = False) -> State:
+        """Return ``B`` after a step with the moments ``w``, flat."""
+        seen = replace(self.moments, M=w.reshape(self.moments.M.shape))
+        with torch.set_grad_enabled(graph):
+            g = self.objective.gradient(seen, coefficients(state["B"]))
+            return {"B": state["B"] - self.eta * g[: len(state["B"])]}
+
+
+@dataclass(frozen=True)
+class LazyRowSteps:
+    """``T`` steps of ``B`` on batches of rows, for a loss that no moments can hold; ``w`` are row weights.
+
+    Attributes:
+        loss: ``(Z, Z_0, w)``, as `lazy_loss` makes it.
+        batches: Samples ``(b,)`` and rows ``(2, b, r + d + 1)`` of each step.
+        d: Embedding dimension.
+        eta: Step size.
+        n: Samples.
+    """
+
+    loss: LazyLoss
+    batches: tuple[tuple[Tensor, Tensor], ...] = field(repr=False)
+    d: int
+    eta: float
+    n: int
+
+    @property
+    def T(self) -> int:
+        """Number of steps."""
+        return len(self.batches)
+
+    def start(self) -> State:
+        """Return ``B = 0``, ``(r, d)``."""
+        width = self.batches[0][1].shape[2]
+        return {"B": torch.zeros(width - self.d - 1, self.d, dtype=torch.float64)}
+
+    def loss_at(self, state: State) -> float:
+        """Return the loss of the first batch at a state."""
+        return float(self.value(0, state["B"], torch.ones(self.n, dtype=torch.float64)))
+
+    def moved(self, state: State) -> float:
+        """Return the size of ``Bᵀφ`` as a part of that of ``e``, both centred, root mean squares over the batch."""
+        rows = self.batches[0][1][0]
+        rows, r = rows - rows.mean(0), len(state["B"])
+        return float((rows[:, :r] @ state["B"]).norm() / rows[:, r:].norm())
+
+    def value(self, t: int, B: Tensor, w: Tensor) -> Tensor:
+        """Return the loss of a batch."""
+        chosen, rows = self.batches[t]
+        return self.loss(rows @ coefficients(B), rows @ coefficients(torch.zeros_like(B)), w[chosen])
+
+    def __call__(self, t: int, state: State, w: Tensor, *, graph: bool = False) -> State:
+        """Return ``B`` after step ``t`` with row weights ``w`` ``(n,)``."""
+        with torch.enable_grad():
+            B = state["B"] if graph else state["B"].detach().requires_grad_()
+            (g,) = torch.autograd.grad(self.value(t, B, w), B, create_graph=graph)
+        return {"B": state["B"] - self.eta * g}
+
+
+def coefficients(B: Tensor) -> Tensor:
+    """Return ``Θ = [B ; I ; 0]``, ``(r + d + 1, d)``, for ``B`` ``(r, d)``."""
+    d = B.shape[1]
+    return torch.cat([B, torch.eye(d).to(B), B.new_zeros(1, d)])
+
+
+S = TypeVar("S", LazySteps, LazyRowSteps)
+
+
+def falling_eta(steps: S, *, smallest: float = 1e-6, doublings: int = 40) -> tuple[S, list[float]]:
+    """Return the steps with the largest ``η`` at which the loss falls at every one and the embeddings stay near.
+
+    Sizes are doubled from below, until the loss rises once or the embeddings move by more than `NEAR` of their size:
+    a scale-free loss falls again for steps that leave the encoder far behind.
+
+    Args:
+        steps: Of any step size.
+        smallest: Where to begin, as a part of what would move the embeddings by their own size in the first step.
+        doublings: Where to end.
+
+    Returns:
+        The steps, and the loss before and after each.
+
+    Raises:
+        InvalidInputError: If the loss falls not even at the smallest.
+    """
+    eta = smallest / max(steps.moved(_stepped(replace(steps, eta=1.0), 1)[0]), 1e-30)
+    best: tuple[S, list[float]] | None = None
+    for _ in range(doublings):
+        trial = replace(steps, eta=eta)
+        last, losses = _stepped(trial, steps.T)
+        falls = all(after < before for before, after in zip(losses, losses[1:], strict=False))
+        if not falls or not steps.moved(last) <= NEAR:
+            break
+        best, eta = (trial, losses), 2 * eta
+    if best is None:
+        raise InvalidInputError(
+            f"the linearised loss does not fall, even at a step size of {eta:.3g}: the encoder does not fit it. Pass "
+            f"the loss the encoder was trained with."
+        )
+    return best
+
+
+def _stepped(steps: LazySteps | LazyRowSteps, count: int) -> tuple[State, list[float]]:
+    """Return the state after ``count`` steps, and the loss before the first and after each: of rows, on one batch."""
+    state = steps.start()
+    w = steps.moments.M.reshape(-1) if isinstance(steps, LazySteps) else torch.ones(steps.n, dtype=torch.float64)
+    losses = [steps.loss_at(state)]
+    for t in range(count):
+        state = steps(t, state, w)
+        losses.append(steps.loss_at(state))
+    return state, losses
+
+
+def lazy_batches(
+    linearised: Linearised, stream: ViewStream, steps: int, *, size: int = 256, seed: int = 0
+) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Return samples ``(b,)`` and rows ``(2, b, r + d + 1)`` of each step: all samples, or ``size`` drawn ones."""
+    found = []
+    for t in range(steps):
+        draw = torch.Generator().manual_seed(mix(seed, 2, t))
+        chosen = torch.randperm(stream.n, generator=draw)[:size].sort().values
+        X = stream.with_seed(mix(seed, 3, t)).views_of(chosen)
+        found.append((chosen, linearised.pair(X)))
+    return tuple(found)
+
+
+def lazy_loss(loss: str | Loss) -> LazyLoss:
+    """Return a loss of two embeddings, row weights and the embeddings before the first step.
+
+    Args:
+        loss: A name, or a function ``(Z_a, Z_b, w)``. BYOL's target is the encoder as it is.
+
+    Returns:
+        ``(Z, Z_0, w) -> scalar`` for embeddings ``(2, b, d)``.
+
+    Raises:
+        InvalidInputError: If the name is unknown.
+    """
+    if loss == BYOL:
+        return lambda Z, Z_0, w: cosine_distance(Z[0], Z_0[1], w) + cosine_distance(Z[1], Z_0[0], w)
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
+    compare = weighted(LOSSES[loss] if isinstance(loss, str) else loss)
+    return lambda Z, Z_0, w: compare(Z[0], Z[1], w)
+
+
+def scores(G: Tensor, moments: Moments, rows: Tensor) -> Tensor:
+    """Return what weighting each row up does to each outcome, along ``e_i - w``.
+
+    Args:
+        G: ``∂o/∂M``, ``(O, p, p, Q, Q)``.
+        moments: ``M``, at which it was taken.
+        rows: ``x̄``, ``(p, b, Q)``.
+
+    Returns:
+        ``(b, O)``: ``Σ_uv x̄_uᵀ G_uv x̄_v - <G, M>``.
+    """
+    whole = (G * moments.M).flatten(1).sum(1)
+    p = len(rows)
+    found = [sum(((rows[u] @ g[u, v]) * rows[v]).sum(1) for u in range(p) for v in range(p)) for g in G]
+    return torch.stack([torch.as_tensor(one) for one in found], dim=1) - whole

@@ -1,0 +1,238 @@
+r"""The rungs that replay: what each needs, what it costs, and the derivative of outcomes in row weights that it finds.
+
+    lazy     the encoder linearised at itself, from moments       any n, loss of second moments
+    warm     T gradient steps from the checkpoint                 any encoder and weighted loss
+    replay   the recorded training itself, members averaged       the recording
+
+Removing row i changes an outcome by ``-dw_i`` to first order. An outcome is written once, as a function of whatever
+embeds samples, and each rung embeds them in its own way.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from krepes import _autodiff
+from krepes.batches import Batch
+from krepes.encoders.functional import SGD, State, Steps
+from krepes.encoders.losses import Loss
+from krepes.encoders.pretrain import make_twins
+from krepes.encoders.recording import Recording
+from krepes.encoders.weighted_norm import WeightedBatchNorm
+from krepes.errors import InvalidInputError
+from krepes.influence.lazy import (
+    LAZY,
+    LazyRowSteps,
+    LazySteps,
+    Linearised,
+    coefficients,
+    falling_eta,
+    lazy_batches,
+    lazy_loss,
+    scores,
+)
+from krepes.influence.reverse import Measure, differentiate
+from krepes.influence.stepsize import near_step_size
+from krepes.influence.warm import warm_steps
+from krepes.views import ViewStream
+
+Embed = Callable[[Batch], Tensor]
+Outcomes = Callable[[Embed], Tensor]
+"""From a way to embed samples, ``(b, ...) -> (b, d)``, to all outcomes, ``(O,)``."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a rung found.
+
+    Attributes:
+        dw: Derivative of every outcome in every row's weight, ``(n, O)``, float64; removal changes it by ``-dw``.
+        values: The outcomes at the end of the replay, ``(O,)``.
+        seconds: What it took.
+        story: Step size, steps, losses: plain values.
+    """
+
+    dw: Tensor = field(repr=False)
+    values: Tensor = field(repr=False)
+    seconds: float
+    story: dict[str, Any]
+
+
+def warm(
+    encoder: nn.Module,
+    stream: ViewStream,
+    loss: str | Loss,
+    outcomes: Outcomes,
+    *,
+    steps: int = 60,
+    batch: int | None = None,
+    lr: float | None = None,
+    seed: int = 0,
+    memory_budget: int = 2**32,
+    path: Any = None,
+    progress: bool = True,
+) -> Found:
+    """Differentiate gradient steps that start at the frozen encoder.
+
+    Args:
+        encoder: Frozen.
+        stream: The training data.
+        loss: The loss of its training, on the embedding.
+        outcomes: What is asked about.
+        steps: How many.
+        batch: Samples of each; by default all, up to 512.
+        lr: Step size; by default the largest that keeps the loss falling and the embeddings near (`near_step_size`).
+        seed: Of order and views.
+        memory_budget: Bytes for states and cotangents.
+        path: File from which a killed reverse pass goes on.
+        progress: Show a bar.
+
+    Returns:
+        The derivatives.
+    """
+    began = time.monotonic()
+    replayed = warm_steps(encoder, stream, loss, lr=lr or 1.0, steps=steps, batch=batch, seed=seed)
+    story: dict[str, Any] = {"steps": steps}
+    if lr is None:
+        size = near_step_size(replayed, encoder)
+        lr, story = size.lr, story | {"losses": list(size.losses), "moved": size.moved, "refused": size.refused}
+        replayed = replace(replayed, rule=SGD(lr))
+    measure = of_encoder(outcomes, encoder)
+    found = differentiate(replayed, measure, memory_budget=memory_budget, path=path, progress=progress)
+    return Found(found.dw.double(), found.values.double(), time.monotonic() - began, story | {"lr": lr})
+
+
+def replay(
+    encoder: nn.Module,
+    stream: ViewStream,
+    recordings: Sequence[Recording],
+    outcomes: Outcomes,
+    *,
+    loss: Loss | None = None,
+    memory_budget: int = 2**32,
+    path: Any = None,
+    progress: bool = True,
+) -> Found:
+    """Differentiate recorded trainings from their first step to the last, and average over them.
+
+    Args:
+        encoder: An encoder of the same layers; its weights do not matter.
+        stream: The training data, with the views of the training.
+        recordings: One for each member.
+        outcomes: What is asked about.
+        loss: The loss, if it is one's own.
+        memory_budget: Bytes for states and cotangents.
+        path: File from which a killed reverse pass goes on.
+        progress: Show a bar.
+
+    Returns:
+        The derivatives.
+
+    Raises:
+        InvalidInputError: If there is no recording.
+    """
+    if not recordings:
+        raise InvalidInputError("a replay needs at least one recording. Pretrain with record=True.")
+    began, parts = time.monotonic(), []
+    for number, recording in enumerate(recordings):
+        steps = recorded_steps(recording, encoder, stream, loss)
+        file = None if path is None else f"{path}-{number}"
+        parts.append(
+            differentiate(
+                steps, of_encoder(outcomes, encoder), memory_budget=memory_budget, path=file, progress=progress
+            )
+        )
+    dw = torch.stack([part.dw.double() for part in parts]).mean(0)
+    values = torch.stack([part.values.double() for part in parts]).mean(0)
+    story = {"members": len(parts), "steps": steps.T}
+    return Found(dw, values, time.monotonic() - began, story)
+
+
+def recorded_steps(recording: Recording, encoder: nn.Module, stream: ViewStream, loss: Loss | None = None) -> Steps:
+    """Return the steps of a recorded training of an encoder of the same layers."""
+    settings = recording.recipe
+    stream = stream.with_batch_size(settings.batch_size)
+    twins = make_twins(
+        copy.deepcopy(encoder), stream, loss or settings.loss, tuple(settings.projector), settings.momentum
+    )
+    return recording.steps(twins, stream)
+
+
+def lazy(
+    linearised: Linearised,
+    stream: ViewStream,
+    loss: str | Loss,
+    outcomes: Outcomes,
+    *,
+    steps: int = 20,
+    draws: int = 8,
+    eta: float | None = None,
+    memory_budget: int = 2**32,
+    progress: bool = True,
+) -> Found:
+    """Differentiate gradient steps of the linearised encoder in the moments of its rows.
+
+    Args:
+        linearised: The encoder with its landmarks.
+        stream: The training data, any n.
+        loss: A name, or a function ``(Z_a, Z_b, w)``; those of `LAZY` need one pass, others batches of rows.
+        outcomes: What is asked about.
+        steps: How many.
+        draws: Passes, each with other views, that moments and scores are averaged over.
+        eta: Step size; by default the largest at which the loss falls at every step.
+        memory_budget: Bytes for states and cotangents.
+        progress: Show bars.
+
+    Returns:
+        The derivatives.
+    """
+    began = time.monotonic()
+    story: dict[str, Any] = {"steps": steps, "rank": linearised.R.shape[1]}
+    measure = of_linearised(outcomes, linearised)
+    if isinstance(loss, str) and loss in LAZY:
+        moments = linearised.moments(stream, draws, progress=progress)
+        by_moments = LazySteps(LAZY[loss], moments, linearised.d, eta or 1.0, steps)
+        by_moments, story["losses"] = falling_eta(by_moments) if eta is None else (by_moments, None)
+        w = moments.M.reshape(-1)
+        found = differentiate(by_moments, measure, w=w, memory_budget=memory_budget, progress=progress)
+        G = found.dw.T.reshape(-1, *moments.M.shape)
+        dw = torch.zeros(stream.n, len(G), dtype=torch.float64)
+        for chosen, rows in linearised.views(stream, draws, progress):
+            dw[chosen] += scores(G, moments, rows) / (draws * stream.n)
+        return Found(dw, found.values, time.monotonic() - began, story | {"eta": by_moments.eta, "draws": draws})
+    by_rows = LazyRowSteps(lazy_loss(loss), lazy_batches(linearised, stream, steps), linearised.d, 1.0, stream.n)
+    by_rows, story["losses"] = falling_eta(by_rows) if eta is None else (replace(by_rows, eta=eta), None)
+    w = torch.ones(stream.n, dtype=torch.float64)
+    found = differentiate(by_rows, measure, w=w, memory_budget=memory_budget, progress=progress)
+    return Found(found.dw, found.values, time.monotonic() - began, story | {"eta": by_rows.eta})
+
+
+def of_encoder(outcomes: Outcomes, encoder: nn.Module) -> Measure:
+    """Return outcomes of a training's state, whose encoder is used in eval mode."""
+    shell = copy.deepcopy(encoder).eval()
+
+    def measure(state: State) -> Tensor:
+        own = {name.removeprefix("encoder."): x for name, x in state.items() if name.startswith("encoder.")}
+        with WeightedBatchNorm(torch.ones(0)):
+            return outcomes(_autodiff.with_parameters(shell, own))
+
+    return measure
+
+
+def of_linearised(outcomes: Outcomes, linearised: Linearised) -> Measure:
+    """Return outcomes of the coefficients of a linearised encoder; rows of the same samples are made once."""
+    kept: dict[int, tuple[Batch, Tensor]] = {}
+
+    def rows(X: Batch) -> Tensor:
+        if id(X) not in kept:
+            kept[id(X)] = X, linearised.rows(X)
+        return kept[id(X)][1]
+
+    return lambda state: outcomes(lambda X: rows(X) @ coefficients(state["B"]))

@@ -1,0 +1,70 @@
+r"""Warm replay: differentiate ``T`` plain gradient steps of the loss that start at the frozen encoder.
+
+    θ_{t+1} = θ_t - η ∇L(θ_t ; batch_t, w),      θ_0 = the checkpoint
+
+What it needs is the encoder, its loss and the data, not how the encoder was trained. The loss sees the embedding.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from krepes.batches import Batch
+from krepes.encoders.functional import SGD, Steps
+from krepes.encoders.losses import LOSSES, Loss
+from krepes.encoders.pretrain import BYOL
+from krepes.encoders.training import mix
+from krepes.encoders.twins import Bootstrap, Twins
+from krepes.errors import InvalidInputError
+from krepes.views import ViewStream
+
+
+def warm_steps(
+    encoder: nn.Module,
+    stream: ViewStream,
+    loss: str | Loss,
+    *,
+    lr: float,
+    steps: int = 60,
+    batch: int | None = None,
+    seed: int = 0,
+) -> Steps:
+    """Return the steps of a warm replay.
+
+    Args:
+        encoder: Frozen, ``(b, ...) -> (b, d)``; a copy in eval mode is used, batch norms keep their statistics.
+        stream: The training data.
+        loss: A name, or a function ``(Z_a, Z_b, w)``.
+        lr: Step size.
+        steps: ``T``.
+        batch: Samples of each step; by default all, up to 512.
+        seed: Of order and views.
+
+    Returns:
+        The steps.
+    """
+    size = min(stream.n, batch or 512)
+
+    def views(t: int) -> tuple[Tensor, Batch]:
+        generator = torch.Generator().manual_seed(mix(seed, 2, t))
+        chosen = torch.randperm(stream.n, generator=generator)[:size].sort().values
+        return chosen, stream.with_seed(mix(seed, 3, t)).views_of(chosen)
+
+    return Steps(_bare(copy.deepcopy(encoder).eval(), loss), views, SGD(lr), steps, stream.n)
+
+
+def _bare(encoder: nn.Module, loss: str | Loss) -> Twins:
+    """Return the encoder with a loss on its embedding: for BYOL with itself, as it is now, as the target."""
+    nothing = torch.empty(1, 1)
+    for parameter in encoder.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
+    if loss == BYOL:
+        twins = Bootstrap(encoder, nothing, (), 1.0)
+        twins.predictor = nn.Sequential()
+        return twins.eval()
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
+    return Twins(encoder, nothing, (), LOSSES[loss] if isinstance(loss, str) else loss).eval()

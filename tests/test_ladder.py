@@ -1,0 +1,113 @@
+"""One call for every rung: the replays through a fitted model, and the choice among them."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from krepes import influence as inf
+from krepes.encoders.pretrain import pretrain
+from krepes.errors import InvalidInputError
+from krepes.influence import ladder
+from krepes.influence.ladder import How, choose
+from krepes.kernels.classic import RBF
+from krepes.model import Krepes
+from krepes.views import GaussianNoise, ViewStream
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 12), nn.Tanh(), nn.Linear(12, 4))
+
+
+@pytest.fixture
+def X(generator):
+    return torch.randn(40, 5, generator=generator)
+
+
+@pytest.fixture
+def trained(X):
+    stream = ViewStream(X, GaussianNoise(0.2), batch_size=20)
+    return pretrain(network(), stream, projector=(6,), epochs=5, record=True, progress=False)
+
+
+@pytest.fixture
+def model(X, trained):
+    stream = ViewStream(X, GaussianNoise(0.2), batch_size=20)
+    return Krepes(trained.encoder, m=12, h=4, progress=False).fit(stream)
+
+
+@pytest.fixture
+def outcomes(model, X):
+    return [
+        inf.similarity(model, X[:1], X[1:2], reference=X, name="pair"),
+        inf.group_distance(model, X[:5], X[5:9], name="groups"),
+        inf.toward(model, X[2:3], torch.ones(4), name="toward"),
+    ]
+
+
+@pytest.mark.parametrize("method", ["lazy", "warm", "replay"])
+def test_every_rung_gives_one_kind_of_result(method, model, outcomes, trained):
+    how = How(recordings=(trained.recording,), steps=5)
+    found = inf.influence_of(
+        model, outcomes, method=method, how=how, ids=[f"row {i}" for i in range(40)], progress=False
+    )
+    assert found.method == method and found.values.shape == (40, 3) and found.names == ("pair", "groups", "toward")
+    assert found.seconds > 0 and "plan" in found.story and "/ 40" in found.unit
+    assert np.abs(found.values.sum(0)).max() < 1e-3 * np.abs(found.values).sum(0).max()  # float32, scale-free
+    row = int(found.top(1).iloc[0]["row"])
+    assert found.sentence(row).startswith("pair would fall by") and f"row {row} had not been there" in found.sentence(
+        row
+    )
+    np.testing.assert_allclose(found.removal([row])["pair"], -found.values[row, 0] / 40)
+
+
+def test_warm_influence_is_the_effect_of_removing_the_row_from_the_replay(model, outcomes):
+    """Removing a row is weight zero: to first order the outcome changes by minus its influence over n."""
+    from krepes.influence.reverse import forward
+    from krepes.influence.rungs import of_encoder
+    from krepes.influence.warm import warm_steps
+
+    found = inf.influence_of(model, outcomes, method="warm", how=How(steps=5), progress=False)
+    steps = warm_steps(model.kernel, model.stream_, "barlow_twins", lr=found.story["lr"], steps=5)
+    measure = of_encoder(ladder.joined(outcomes), model.kernel)
+    whole = measure(forward(steps, steps.start(), torch.ones(40), 9)[-1]).detach()
+    changes = []
+    for i in range(40):
+        w = torch.ones(40)
+        w[i] = 0.0
+        changes.append(measure(forward(steps, steps.start(), w, 9)[-1]).detach() - whole)
+    predicted = -found.values / 40
+    for k in range(3):
+        assert np.corrcoef(torch.stack(changes).numpy()[:, k], predicted[:, k])[0, 1] > 0.95
+
+
+def test_auto_takes_the_best_that_is_possible_and_says_so(model, outcomes, trained, X, capsys):
+    whole = How(recordings=(trained.recording,), steps=5)
+    assert choose(model, outcomes, whole, model.stream_).method == "replay"
+    assert "influence by replay, about" in capsys.readouterr().err
+    plan = choose(model, outcomes, How(steps=5), model.stream_, progress=False)
+    assert plan.method == "warm" and "not recorded" in plan.refused["replay"]
+    assert capsys.readouterr().err == ""
+    poor = choose(model, outcomes, How(seconds=0.0), model.stream_, progress=False)
+    assert poor.method == "surrogate" and "it would take" in poor.refused["lazy"]
+    found = inf.influence_of(model, outcomes, method="auto", how=How(seconds=0.0), progress=False)
+    assert found.method == "surrogate"
+    kernel = Krepes(RBF(2.0), m=12, h=4, augment=GaussianNoise(0.1), progress=False).fit(X)
+    plan = choose(kernel, [inf.toward(kernel, X[:1], torch.ones(4))], How(), kernel.stream_, progress=False)
+    assert plan.method == "surrogate" and "needs the encoder" in plan.refused["warm"]
+
+
+def test_what_cannot_be_replayed_is_refused(model, outcomes, X):
+    with pytest.raises(InvalidInputError, match="method='magic' is unknown"):
+        inf.influence_of(model, outcomes, method="magic", progress=False)
+    with pytest.raises(InvalidInputError, match="at least one recording"):
+        inf.influence_of(model, outcomes, method="replay", progress=False)
+    with pytest.raises(InvalidInputError, match="kernel rows alone"):
+        held = inf.AugmentedRows(inf.rows(model, X[:1]).Kbar)
+        inf.influence_of(model, inf.toward(model, held, torch.ones(4)), method="warm", how=How(steps=2), progress=False)
+    with pytest.raises(InvalidInputError, match="belongs to the kernel model alone"):
+        inf.influence_of(model, inf.loss(model), method="warm", how=How(steps=2), progress=False)
+    other = model.refit(objective="simple")
+    with pytest.raises(InvalidInputError, match="no training loss has the name of the objective 'simple'"):
+        inf.influence_of(other, outcomes, method="warm", how=How(steps=2), progress=False)

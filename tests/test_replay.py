@@ -1,0 +1,197 @@
+"""Training as a differentiable function of row weights: against `pretrain` itself and against finite differences."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from krepes import _autodiff
+from krepes.encoders.functional import SGD, AdamW, Steps
+from krepes.encoders.losses import LOSSES
+from krepes.encoders.pretrain import make_twins, pretrain
+from krepes.encoders.recording import Recording
+from krepes.encoders.twins import Bootstrap, Twins
+from krepes.encoders.weighted_norm import WeightedBatchNorm
+from krepes.errors import InvalidInputError
+from krepes.influence import reverse
+from krepes.influence.reverse import differentiate, forward
+from krepes.influence.warm import falling_step_size, warm_steps
+from krepes.views import GaussianNoise, ViewStream
+
+EVERY = [*LOSSES, "byol"]
+
+
+def encoder(norm=True, out=4):
+    torch.manual_seed(0)
+    middle = nn.BatchNorm1d(6) if norm else nn.Identity()
+    return nn.Sequential(nn.Linear(5, 6, bias=not norm), middle, nn.Tanh(), nn.Linear(6, out)).double()
+
+
+@pytest.fixture
+def X(generator):
+    return torch.randn(12, 5, generator=generator, dtype=torch.float64)
+
+
+def small_steps(X, loss, rule, T=7, norm=True):
+    def views(t):
+        draw = torch.Generator().manual_seed(t)
+        chosen = torch.randperm(12, generator=draw)[:8]
+        noise = torch.randn(2, 8, 5, generator=draw, dtype=torch.float64)
+        return chosen, X[chosen] + 0.2 * noise
+
+    Y = torch.empty(1, 4).double()
+    net = encoder(norm)
+    twins = Bootstrap(net, Y, (3,), 0.9) if loss == "byol" else Twins(net, Y, (3,), LOSSES[loss])
+    return Steps(twins.train(), views, rule, T, 12, tau=lambda t: 0.9)
+
+
+def outcomes_of(X, net):
+    net = copy.deepcopy(net).eval()
+
+    def measure(state):
+        own = {name.removeprefix("encoder."): x for name, x in state.items() if name.startswith("encoder.")}
+        with WeightedBatchNorm(torch.ones(0)):
+            Z = _autodiff.with_parameters(net, own)(X)
+        return torch.stack([Z[0] @ Z[1], Z[3].sin().sum(), (Z[5] - Z[6]).square().sum()])
+
+    return measure
+
+
+def by_differences(steps, measure, size):
+    """Five points for each weight: the error is of fourth order, so that the step may be far above round-off."""
+    rows = []
+    for i in range(steps.n):
+        e = torch.zeros(steps.n).double()
+        e[i] = size
+        f = {k: measure(forward(steps, steps.start(), 1 + k * e, 99)[-1]).detach() for k in (-2, -1, 1, 2)}
+        rows.append((8 * (f[1] - f[-1]) - (f[2] - f[-2])) / (12 * size))
+    return torch.stack(rows)
+
+
+RULES = {"sgd": SGD(0.005), "adamw": AdamW(lambda t: 1e-2 / (1 + t), 1e-2)}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("loss", EVERY)
+def test_derivative_in_the_weights_is_that_of_finite_differences(loss, rule, X):
+    steps = small_steps(X, loss, RULES[rule])
+    measure = outcomes_of(X, steps.twins.encoder)
+    found = differentiate(steps, measure, progress=False).dw
+    expected = by_differences(steps, measure, 1e-4)
+    # Adam divides by the size of gradients, and some are nearly zero: there round-off is amplified.
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("loss", sorted(set(EVERY) - {"vicreg"}))
+def test_scaling_all_weights_changes_nothing(loss, X):
+    """The sum of w_i dw_i is zero for a loss of means; VICReg's covariance has W - 1 below."""
+    steps = small_steps(X, loss, SGD(0.05), norm=False)
+    if loss == "byol":
+        steps.twins.predictor = nn.Identity()  # its batch norm keeps an unbiased running variance, of no effect here
+    found = differentiate(steps, outcomes_of(X, steps.twins.encoder), progress=False).dw
+    assert float(found.sum(0).abs().max()) < 1e-10 * float(found.abs().sum(0).max())
+
+
+@pytest.mark.parametrize("loss", EVERY)
+def test_weight_zero_is_a_training_without_the_row(loss, X):
+    """Full batches, so that the other rows meet the same views whether the row is there or not."""
+    gone, rest = 4, [i for i in range(12) if i != 4]
+
+    def views_of(rows):
+        def views(t):
+            noise = torch.randn(2, 12, 5, generator=torch.Generator().manual_seed(t), dtype=torch.float64)
+            return torch.arange(len(rows)), (X + 0.2 * noise)[:, rows]
+
+        return views
+
+    steps = small_steps(X, loss, RULES["adamw"])
+    w = torch.ones(12).double()
+    w[gone] = 0.0
+    whole = Steps(steps.twins, views_of(list(range(12))), steps.rule, 7, 12, tau=steps.tau)
+    less = Steps(steps.twins, views_of(rest), steps.rule, 7, 11, tau=steps.tau)
+    found = forward(whole, whole.start(), w, 99)[-1]
+    expected = forward(less, less.start(), torch.ones(11).double(), 99)[-1]
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", EVERY)
+def test_replay_of_a_recording_ends_at_the_trained_weights(loss, X, tmp_path):
+    stream = ViewStream(X, GaussianNoise(0.2), batch_size=5)
+    settings = dict(loss=loss, projector=(6, 3), epochs=4, lr=1e-2, seed=3, progress=False)
+    trained = pretrain(nn.Sequential(encoder(), nn.Dropout(0.0)), stream, record=True, **settings)
+    trained.recording.save(tmp_path / "r.safetensors")
+    recording = Recording.load(tmp_path / "r.safetensors")
+    twins = make_twins(nn.Sequential(encoder(), nn.Dropout(0.0)), stream, loss, (6, 3), 0.99)
+    steps = recording.steps(twins, stream)
+    last = forward(steps, steps.start(), torch.ones(12).double(), 99)[-1]
+    for name, x in trained.encoder.state_dict().items():
+        torch.testing.assert_close(last[f"encoder.{name}"], x, rtol=1e-6, atol=1e-8)
+    with pytest.raises(InvalidInputError, match="not the recording"):
+        pretrain(encoder(), stream, checkpoint=tmp_path / "c.safetensors", **settings)
+        Recording.load(tmp_path / "c.safetensors")
+
+
+def test_outcomes_in_groups_and_states_in_segments_change_nothing(X, monkeypatch):
+    steps = small_steps(X, "vicreg", RULES["sgd"], T=9)
+    measure = outcomes_of(X, steps.twins.encoder)
+    expected = differentiate(steps, measure, progress=False)
+    size = sum(x.numel() * x.element_size() for x in steps.start().values())
+    few = differentiate(steps, measure, memory_budget=(4 + 3) * size + 5 * size, progress=False)
+    monkeypatch.setattr(reverse.math, "isqrt", lambda T: 99)
+    whole = differentiate(steps, measure, progress=False)
+    for found in (few, whole):
+        torch.testing.assert_close(found.dw, expected.dw, rtol=1e-9, atol=1e-12)
+    with pytest.raises(InvalidInputError, match="the budget is 100"):
+        differentiate(steps, measure, memory_budget=100, progress=False)
+
+
+def test_killed_reverse_pass_goes_on_where_it_was(X, tmp_path, monkeypatch):
+    steps = small_steps(X, "barlow_twins", SGD(0.05), T=9)
+    measure = outcomes_of(X, steps.twins.encoder)
+    expected = differentiate(steps, measure, progress=False)
+    pull_back, seen = reverse.pull_back, []
+
+    def dies(steps, t, *rest):
+        seen.append(t)
+        if t == 4:
+            raise MemoryError("killed")
+        return pull_back(steps, t, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(reverse, "pull_back", dies)
+        differentiate(steps, measure, path=tmp_path / "r", progress=False)
+    seen.clear()
+    monkeypatch.setattr(reverse, "pull_back", lambda steps, t, *rest: (seen.append(t), pull_back(steps, t, *rest))[1])
+    found = differentiate(steps, measure, path=tmp_path / "r", progress=False)
+    assert seen == [5, 4, 3, 2, 1, 0]
+    assert torch.equal(found.dw, expected.dw)
+    other = small_steps(X, "barlow_twins", SGD(0.04), T=9)
+    with pytest.raises(InvalidInputError, match="another training"):
+        differentiate(other, measure, path=tmp_path / "r", progress=False)
+
+
+# Warm
+
+
+def test_step_size_is_the_largest_that_keeps_the_loss_falling(X):
+    steps = warm_steps(encoder(norm=False), ViewStream(X, GaussianNoise(0.2)), "vicreg", lr=1.0, steps=10)
+    found = falling_step_size(steps)
+    assert list(found.losses) == sorted(found.losses, reverse=True) and found.lr < 1.0
+    assert min(found.refused) > found.lr and all(size > 0 for size in found.refused.values())
+    with pytest.raises(InvalidInputError, match="falls at no step size"):
+        falling_step_size(steps, (1e3, 1e2))
+
+
+@pytest.mark.parametrize("loss", EVERY)
+def test_warm_replay_starts_at_the_encoder_and_leaves_it_alone(loss, X):
+    net = encoder()
+    before = copy.deepcopy(net.state_dict())
+    steps = warm_steps(net, ViewStream(X, GaussianNoise(0.2)), loss, lr=0.01, steps=3)
+    assert all(torch.equal(steps.start()[f"encoder.{name}"], x) for name, x in before.items())
+    measure = outcomes_of(X, net)
+    found = differentiate(steps, measure, progress=False).dw
+    expected = by_differences(steps, measure, 1e-4)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    assert all(torch.equal(net.state_dict()[name], x) for name, x in before.items())
