@@ -20,7 +20,7 @@ from krepes.encoders import FrozenEncoder, pretrain
 from krepes.encoders.call import evaluation
 from krepes.encoders.outputs import pick
 from krepes.errors import InvalidInputError, PrecisionWarning, RunFolderError, UnsupportedEncoderError
-from krepes.influence import similarity
+from krepes.influence import influence_of, similarity
 from krepes.kernels import RBF, EmpiricalNTK, SketchedNTK, tangent_kernel
 from krepes.model import Krepes
 from krepes.report import build_report, render
