@@ -1,0 +1,126 @@
+"""The questions of a workspace that name samples: what one is made of, and outcomes whose causes can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from krepes.attribution import attribute
+from krepes.audit.study import Study
+from krepes.concepts import ConceptVector
+from krepes.errors import InvalidInputError
+from krepes.figures import landmark_strips, render
+from krepes.influence import Outcome, pull, similarity
+from krepes.influence import toward as along
+from krepes.runs.workspace import Workspace
+from krepes.storage.files import publish
+
+
+def made_of(space: Workspace, ids: Sequence[Any], k: int) -> pd.DataFrame:
+    """Return the landmarks that attract and that repel some samples, at most ``k`` of each, none listed twice."""
+    found = attribute(space.model, space.samples(ids), ids=list(ids))
+    return found.both(min(k, found.m))
+
+
+def picture_strip(space: Workspace, ids: Sequence[Any], k: int, path: Path) -> Path:
+    """Draw samples beside the landmarks that attract them, and return the path of the picture."""
+    found = attribute(space.model, space.samples(ids), ids=list(ids))
+    top = found.top(min(k, found.m))
+    picture = landmark_strips(
+        *space.pictures(ids),
+        top.indices,
+        top.scores,
+        sample_names=[str(id) for id in ids],
+        landmark_names=[str(id) for id in space.model.landmark_ids_],
+    )
+    return publish(path, lambda temporary: temporary.write_bytes(render(picture)))
+
+
+def similarity_of(space: Workspace, first: Any, second: Any) -> Outcome:
+    """Return the cosine of two samples as an outcome."""
+    return similarity(
+        space.model, space.samples([first]), space.samples([second]), name=f"similarity of {first} and {second}"
+    )
+
+
+def pull_to_group(space: Workspace, id: Any, column: str, value: str) -> Outcome:
+    """Return how much closer a sample lies to a group than to the others."""
+    group, others = space.members(column, value)
+    return pull(space.model, space.samples([id]), group, others, name=f"pull of {id} towards {column}={value}")
+
+
+def along_concept(space: Workspace, id: Any, column: str, value: str) -> Outcome:
+    """Return how far a sample lies along the direction that separates a group from the others."""
+    found = concept(space, column, value, "--toward")
+    return along(space.model, space.samples([id]), found.v, name=f"place of {id} along concept:{column}={value}")
+
+
+def concept(space: Workspace, column: str, value: str, asked_by: str = "--concept") -> ConceptVector:
+    """Return the direction that separates training samples of a group from the others."""
+    group, others = space.members(column, value, asked_by)
+    return ConceptVector.fit(space.model, group, others, name=f"{column}={value}")
+
+
+def study(
+    space: Workspace,
+    *,
+    groups: Sequence[str] = (),
+    label: str | None = None,
+    predictions: str | None = None,
+    concepts: Sequence[str] = (),
+    shown: int = 12,
+    k: int = 5,
+    counterfactual: bool = True,
+) -> Study:
+    """Return what audits and report see of a workspace.
+
+    Args:
+        space: The workspace.
+        groups: Columns whose values are groups; sensitive columns of the settings come first.
+        label: Column that judges; by default that of the settings.
+        predictions: Column with the classes that a classifier gave.
+        concepts: ``column=value`` each.
+        shown: Samples to show one by one.
+        k: Landmarks to show of each sign.
+        counterfactual: Whether to pass over the training data again.
+
+    Returns:
+        The study.
+    """
+    label = label or space.settings.label
+    named = list(dict.fromkeys([*space.settings.sensitive, *groups]))
+    space.require_columns(named, label)
+    ideas = [_parted(text) for text in concepts]
+    model = space.model
+    return Study(
+        model,
+        space.test_samples,
+        test_ids=space.test_ids,
+        train_ids=space.train_ids,
+        stream=space.stream,
+        tables=space.tables,
+        groups={name: space.pair(name, "--group") for name in named},
+        labels=None if label is None else space.pair(label),
+        hidden=space.settings.hidden,
+        predictions=None if predictions is None else space.of_test(predictions, "--predictions"),
+        concepts=[concept(space, *pair) for pair in ideas],
+        inputs=space.asked.kind,
+        shown=min(shown, len(space.test)),
+        k=min(k, len(model.landmark_ids_)),
+        counterfactual=counterfactual,
+        seed=space.settings.seed,
+        by_flags=True,
+        notes=space.notes,
+        title=f"KREPES report on {space.title}",
+    )
+
+
+def _parted(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals or not column:
+        raise InvalidInputError(f"--concept {text!r} is not column=value.")
+    return column, value
+

@@ -1,0 +1,205 @@
+"""From settings to a run folder: everything that can be checked is checked, then the work is done."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from krepes import registry
+from krepes.encoders import save_weights
+from krepes.encoders.frozen import FrozenEncoder
+from krepes.encoders.pretrain import chosen_loss
+from krepes.engine.rowstore import RowStore
+from krepes.errors import InvalidInputError
+from krepes.kernels import Kernel
+from krepes.model import Krepes
+from krepes.objectives import Objective, make_objective
+from krepes.runs.augment import open_stream
+from krepes.runs.dataset import Dataset, open_dataset, split
+from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
+from krepes.runs.fingerprint import Fingerprint
+from krepes.runs.place import claimed
+from krepes.runs.settings import Settings, flag
+from krepes.runs.store import ROWS, rows_folder, read_manifest
+from krepes.runs.workspace import Workspace
+from krepes.storage.tensorfile import tensor_bytes
+from krepes.views import ViewStream
+
+ENCODER, SETTINGS, ENCODING, DATA = "encoder.safetensors", "settings.json", "encoding.json", "data.safetensors"
+TRAINING = "training.safetensors"
+"""State of training on the spot, in the corner for unfinished work."""
+
+
+def fit(settings: Settings, folder: str | Path, *, groups: Sequence[str] = (), progress: bool = True) -> Workspace:
+    """Open the data, load or train the encoder, fit, and save a run folder that holds all of it.
+
+    Args:
+        settings: What to do.
+        folder: Where the run goes; what an interrupted fit had finished lies inside and is used again.
+        groups: Columns that later audits will group by: checked now, not used.
+        progress: Show progress bars.
+
+    Returns:
+        The workspace.
+    """
+    with claimed(folder, settings.to_dict()) as work:
+        dataset = open_dataset(settings)
+        for name in groups:
+            dataset.column(name, "--group")
+        train, test = split(dataset.n, settings)
+        stream = open_stream(settings, dataset, train)
+        objective = require_sizes(settings, stream)
+        require_encoder(settings, dataset, stream)
+        encoder = open_encoder(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
+        model = make_model(settings, encoder, objective, stream.n, progress=progress)
+        workspace = Workspace(settings, dataset, train, dataset, test, stream, model)
+        model.fit(stream, ids=workspace.train_ids, workdir=work)
+        files = run_files(settings, dataset, encoder, {"train": train, "test": test})
+        rows = work / ROWS
+        model.save(folder, files=files, rows=rows if rows.is_dir() else None)
+        _reopen_rows(model, folder)
+    return workspace
+
+
+def model_sizes(settings: Settings, n: int) -> tuple[int, int]:
+    """Return ``m`` and ``h``: as told, or what suits ``n`` training samples."""
+    m = n if settings.landmarks == "all" else settings.m or min(200, max(1, n // 2))
+    return m, settings.h or min(32, max(1, m // 4))
+
+
+def require_sizes(settings: Settings, stream: ViewStream) -> Objective[Any]:
+    """Refuse sizes that cannot work with the data, and options that the objective or the loss do not take.
+
+    Args:
+        settings: What was asked for.
+        stream: Views of the training samples.
+
+    Returns:
+        The objective.
+
+    Raises:
+        InvalidInputError: If a size or an option does not fit.
+    """
+    objective = _objective(settings)
+    chosen_loss(settings.training_loss, settings.loss_options)
+    m, h = model_sizes(settings, stream.n)
+    if m > min(stream.n, settings.candidates) and settings.landmarks != "all":
+        raise InvalidInputError(
+            f"{flag('m')}: {m} landmarks cannot be chosen among {min(stream.n, settings.candidates)} samples (there are "
+            f"{stream.n} for training, {flag('candidates')} is {settings.candidates}). Lower {flag('m')}."
+        )
+    points = m * max(stream.p, 1)
+    if h > points:
+        raise InvalidInputError(f"{flag('h')}: {h} dimensions are more than the {points} landmark points. Lower it.")
+    if objective.views > stream.p:
+        raise InvalidInputError(
+            f"{flag('objective')}: {settings.objective} compares {objective.views} views, and {flag('augment')} makes "
+            f"{stream.p}. Choose another augmentation."
+        )
+    return objective
+
+
+def require_encoder(settings: Settings, dataset: Dataset, stream: ViewStream) -> None:
+    """Refuse an encoder that cannot be built, or cannot take the samples, before any training."""
+    if settings.kernel in registry.KERNELS or settings.weights is not None:
+        return
+    encoder = FrozenEncoder(fresh_encoder(settings, dataset, stream), output=output_of(settings))
+    X = stream.plain(torch.arange(min(2, stream.n)))
+    try:
+        encoder.encode(X)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        shape = tuple(X.shape[1:]) if isinstance(X, Tensor) else type(X).__name__
+        raise InvalidInputError(
+            f"{flag('encoder')}: the encoder does not take samples of shape {shape}: {error}. Check its "
+            f"{flag('encoder_options')}, {flag('output')}, or {flag('size')} of images."
+        ) from error
+
+
+def make_model(
+    settings: Settings, encoder: nn.Module | Kernel, objective: Objective[Any], n: int, *, progress: bool
+) -> Krepes:
+    """Return the unfitted model of some settings, for ``n`` training samples."""
+    m, h = model_sizes(settings, n)
+    own: dict[str, Any] = {}
+    if isinstance(encoder, nn.Module):
+        own = {
+            "kernel_kind": settings.kernel,
+            "q": settings.features,
+            "heads": settings.heads,
+            "parameters": list(settings.parameters),
+            "output": output_of(settings),
+        }
+    given: dict[str, Any] = dict(
+        objective=objective,
+        m=m,
+        h=h,
+        landmarks=settings.landmarks,
+        candidates=settings.candidates,
+        centre=settings.centre,
+        cosine=settings.cosine,
+        reference=settings.reference,
+        init=settings.init,
+        damping=settings.damping,
+        relative=settings.damping_unit == "relative",
+        steps=settings.steps,
+        tol=settings.tol,
+        seed=settings.seed,
+        memory_budget=settings.memory,
+        progress=progress,
+        **own,
+    )
+    return Krepes(encoder, **given)
+
+
+def run_files(
+    settings: Settings, dataset: Dataset, encoder: nn.Module | Kernel, rows: dict[str, Tensor]
+) -> dict[str, bytes]:
+    """Return what a run folder keeps beside the model: settings, encoding, weights, split and fingerprint."""
+    print_of = Fingerprint.of(dataset)
+    files = {
+        SETTINGS: _json(settings.to_dict()),
+        DATA: tensor_bytes(
+            {**rows, **{f"hash_{name}": x for name, x in print_of.to_tensors().items()}},
+            {"columns": print_of.columns, "n": dataset.n},
+        ),
+    }
+    if dataset.encoding is not None:
+        files[ENCODING] = _json(dataset.encoding.to_dict())
+    if isinstance(encoder, nn.Module):
+        with tempfile.TemporaryDirectory() as temporary:
+            path = Path(temporary) / ENCODER
+            save_weights(encoder, path)
+            files[ENCODER] = path.read_bytes()
+    return files
+
+
+def _objective(settings: Settings) -> Objective[Any]:
+    make = registry.load(registry.OBJECTIVES[settings.objective])
+    known = [entry.name for entry in dataclasses.fields(make)]
+    unknown = sorted(set(settings.objective_options) - set(known))
+    if unknown:
+        raise InvalidInputError(
+            f"{flag('objective_options')}: {unknown} do not fit objective={settings.objective!r}, which takes {known}."
+            f"{registry.suggestion(unknown[0], known)}"
+        )
+    try:
+        return make_objective({"name": settings.objective, **settings.objective_options})
+    except TypeError as error:
+        raise InvalidInputError(f"{flag('objective_options')}: {error}.") from error
+
+
+def _reopen_rows(model: Krepes, folder: str | Path) -> None:
+    rows = rows_folder(folder, read_manifest(folder))
+    if rows is not None:
+        model.data_ = RowStore.open(rows)
+
+
+def _json(values: Any) -> bytes:
+    return json.dumps(values, indent=2, sort_keys=True).encode() + b"\n"

@@ -1,0 +1,143 @@
+"""The front door: one call from an encoder and its data to an explanation that answers the first questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from krepes import batches
+from krepes.attribution import Attribution, attribute
+from krepes.audit.base import AuditResult, run_audits
+from krepes.audit.study import Study
+from krepes.batches import Batch
+from krepes.errors import InvalidInputError
+from krepes.influence import Influence, influence_of, similarity
+from krepes.kernels import Kernel
+from krepes.model import Krepes
+from krepes.registry import AUDITS, loaded
+from krepes.report import Report, report_of, write_report
+from krepes.views.source import RowsOf, as_source
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A fitted model with samples that were kept from it: ask it, or look at its report.
+
+    Attributes:
+        model: The fitted model.
+        study: What audits and report see.
+    """
+
+    model: Krepes
+    study: Study
+
+    def of(self, X: Batch, *, ids: Sequence[Any] | None = None) -> Attribution:
+        """Return which landmarks samples ``X`` ``(t, ...)`` are made of."""
+        return attribute(self.model, X, ids=ids)
+
+    def influence(self, first: Batch, second: Batch, **options: Any) -> Influence:
+        """Return which training samples bring two samples together or apart, ``(1, ...)`` each."""
+        return influence_of(self.model, similarity(self.model, first, second), **options)
+
+    @cached_property
+    def audits(self) -> dict[str, AuditResult]:
+        """Every audit that the material allows, by name."""
+        return run_audits(self.study, loaded(AUDITS))[0]
+
+    @cached_property
+    def report(self) -> Report:
+        """The whole report."""
+        return report_of(self.study)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report as one HTML file, and return its path."""
+        return write_report(self.report, path)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{result.title}\n  {result.sentence}" for result in self.audits.values())
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+
+def explain(
+    encoder: nn.Module | Kernel,
+    data: Any,
+    *,
+    holdout: float = 0.2,
+    labels: Sequence[Any] | None = None,
+    groups: Mapping[str, Sequence[Any]] | None = None,
+    ids: Sequence[Any] | None = None,
+    seed: int = 0,
+    report: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Explanation:
+    """Fit the kernel model of an encoder on most of the data, and explain the rest.
+
+    Args:
+        encoder: A frozen encoder, or a kernel.
+        data: Samples: a tensor, array, dict or tuple of them, a DataFrame, or a map-style Dataset.
+        holdout: Share of the samples that is kept from the fit and explained.
+        labels: One class per sample, to judge by; they never reach the fit.
+        groups: Columns with one group per sample, by name, for audits.
+        ids: Your own ids, one per sample; by default ``0..n-1``.
+        seed: Of the split and of everything else random.
+        report: Further material of the report, as `krepes.audit.Study` takes it.
+        **settings: Arguments of `Krepes`: ``augment``, ``objective``, ``m``, ``h``, ...
+
+    Returns:
+        The explanation.
+
+    Raises:
+        InvalidInputError: If there are fewer than two samples, or not one label, group or id for each.
+
+    Example:
+        >>> from krepes.kernels import RBF
+        >>> from krepes.views import GaussianNoise
+        >>> X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
+        >>> found = explain(RBF(2.0), X, augment=GaussianNoise(0.1), m=20, h=4, progress=False)
+        >>> found.of(X[:1]).to_frame(k=1)["effect"].tolist()
+        ['attracts']
+    """
+    table = data if isinstance(data, pd.DataFrame) else None
+    n = len(table) if table is not None else as_source(data)[0].n
+    if not 0 < holdout < 1 or n < 2:
+        raise InvalidInputError(f"holdout={holdout} of {n} samples: a share between 0 and 1, and two samples, are needed.")
+    columns = {"ids": ids, "labels": labels, **{f"group {name}": values for name, values in (groups or {}).items()}}
+    for name, values in columns.items():
+        if values is not None and len(values) != n:
+            raise InvalidInputError(f"{name} has {len(values)} entries for {n} samples: there must be one for each.")
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    held = min(max(1, round(n * holdout)), n - 1)
+    train, test = order[held:], order[:held].sort().values
+    known = list(range(n)) if ids is None else list(ids)
+    model = Krepes(encoder, seed=seed, **settings).fit(_part(data, train), ids=_taken(known, train))
+    material: dict[str, Any] = {
+        "test_ids": _taken(known, test),
+        "train_ids": _taken(known, train),
+        "labels": None if labels is None else (_taken(labels, train), _taken(labels, test)),
+        "groups": {name: (_taken(values, train), _taken(values, test)) for name, values in (groups or {}).items()},
+        "k": min(5, len(model.landmark_ids_)),
+        "shown": min(12, held),
+    }
+    if table is not None:
+        material |= {"tables": (_part(table, train), _part(table, test)), "inputs": "table"}
+    return Explanation(model, Study(model, model.samples(_part(data, test)), **{**material, **(report or {})}))
+
+
+def _part(data: Any, rows: Tensor) -> Any:
+    if isinstance(data, pd.DataFrame):
+        return data.iloc[rows.numpy()].reset_index(drop=True)
+    return batches.take(data, rows) if isinstance(data, Tensor) else RowsOf(data, rows)
+
+
+def _taken(values: Sequence[Any], rows: Tensor) -> list[Any]:
+    plain = values.tolist() if hasattr(values, "tolist") else list(values)
+    return [plain[i] for i in rows.tolist()]

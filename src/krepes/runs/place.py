@@ -1,0 +1,61 @@
+"""The place a run is written to: marked as ours, held by one writer at a time, with a corner for unfinished work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from krepes.errors import RunFolderError
+from krepes.runs.store import WORK, require_place
+from krepes.storage.files import publish
+
+LOCK, BEGUN = ".lock", "begun.json"
+
+
+@contextmanager
+def claimed(folder: str | Path, begun: dict[str, Any]) -> Generator[Path, None, None]:
+    """Hold a run folder while it is written.
+
+    What an interrupted call with the same settings had finished is found in the corner for work and used again; what
+    another call left there is removed.
+
+    Args:
+        folder: Where the run goes; see `krepes.runs.store.require_place`.
+        begun: The settings, as plain JSON values, that say whether unfinished work belongs to this call.
+
+    Yields:
+        The folder for unfinished work, removed when the block ends well.
+
+    Raises:
+        RunFolderError: If the place is not ours, cannot be written to, or another process is writing there.
+    """
+    folder = require_place(folder)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise RunFolderError(
+            f"another process is writing to {folder}. Wait until it has finished, or choose another place."
+        ) from error
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be locked: {error.strerror or error}. Choose another place.") from error
+    try:
+        work = _corner(folder / WORK, begun)
+        yield work
+        shutil.rmtree(work, ignore_errors=True)
+    finally:
+        lock.release()
+
+
+def _corner(work: Path, begun: dict[str, Any]) -> Path:
+    note, text = work / BEGUN, json.dumps(begun, indent=2, sort_keys=True) + "\n"
+    if not note.is_file() or note.read_text() != text:
+        shutil.rmtree(work, ignore_errors=True)
+        publish(note, lambda path: path.write_text(text))
+    return work
