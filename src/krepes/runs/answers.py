@@ -123,4 +123,3 @@ def _parted(text: str) -> tuple[str, str]:
     if not equals or not column:
         raise InvalidInputError(f"--concept {text!r} is not column=value.")
     return column, value
-

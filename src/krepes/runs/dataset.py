@@ -136,6 +136,16 @@ def split(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
 
     Shuffled, because objectives that compare the samples of a batch take them in order: a folder sorted by class would
     give batches of one class.
+
+    Args:
+        n: Number of samples.
+        settings: Their ``seed``, ``max_rows`` and ``holdout``.
+
+    Returns:
+        Two vectors of rows.
+
+    Raises:
+        InvalidInputError: If there are fewer than two samples.
     """
     order = torch.randperm(n, generator=torch.Generator().manual_seed(settings.seed))[: settings.max_rows]
     if len(order) < 2:
@@ -156,6 +166,9 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
 
     Returns:
         The data set.
+
+    Raises:
+        InvalidInputError: If the data cannot be read, or a column that the settings name does not exist.
     """
     path = Path(settings.data)
     if settings.data in registry.EMBEDDED:

@@ -111,7 +111,9 @@ def _bytes(arrays: Any) -> Iterator[bytes]:
         return
     arrays = arrays.stored if isinstance(arrays, ArrayFile) else arrays
     if not isinstance(arrays, (Tensor, np.ndarray)):
-        raise InvalidInputError(f"the samples are a {type(arrays).__name__}: only arrays and folders can be recognised.")
+        raise InvalidInputError(
+            f"samples that are a {type(arrays).__name__} cannot be recognised: pass arrays or a folder."
+        )
     for start in range(0, len(arrays), PIECE):
         piece = arrays[start : start + PIECE]
         plain = piece.numpy() if isinstance(piece, Tensor) else np.asarray(piece)

@@ -27,7 +27,7 @@ from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
 from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.place import claimed
 from krepes.runs.settings import Settings, flag
-from krepes.runs.store import ROWS, rows_folder, read_manifest
+from krepes.runs.store import ROWS, read_manifest, rows_folder
 from krepes.runs.workspace import Workspace
 from krepes.storage.tensorfile import tensor_bytes
 from krepes.views import ViewStream
@@ -92,8 +92,8 @@ def require_sizes(settings: Settings, stream: ViewStream) -> Objective[Any]:
     m, h = model_sizes(settings, stream.n)
     if m > min(stream.n, settings.candidates) and settings.landmarks != "all":
         raise InvalidInputError(
-            f"{flag('m')}: {m} landmarks cannot be chosen among {min(stream.n, settings.candidates)} samples (there are "
-            f"{stream.n} for training, {flag('candidates')} is {settings.candidates}). Lower {flag('m')}."
+            f"{flag('m')}: {m} landmarks cannot be chosen among {min(stream.n, settings.candidates)} samples (there "
+            f"are {stream.n} for training, {flag('candidates')} is {settings.candidates}). Lower {flag('m')}."
         )
     points = m * max(stream.p, 1)
     if h > points:

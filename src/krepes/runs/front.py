@@ -109,7 +109,7 @@ def explain(
     table = data if isinstance(data, pd.DataFrame) else None
     n = len(table) if table is not None else as_source(data)[0].n
     if not 0 < holdout < 1 or n < 2:
-        raise InvalidInputError(f"holdout={holdout} of {n} samples: a share between 0 and 1, and two samples, are needed.")
+        raise InvalidInputError(f"holdout={holdout} of {n} samples: a share between 0 and 1 of at least two is needed.")
     columns = {"ids": ids, "labels": labels, **{f"group {name}": values for name, values in (groups or {}).items()}}
     for name, values in columns.items():
         if values is not None and len(values) != n:

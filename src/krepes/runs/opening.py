@@ -1,4 +1,4 @@
-"""From a run folder back to a workspace. Opening executes nothing that the folder names; code is named by the caller."""
+"""From a run folder back to a workspace. Opening executes nothing that the folder names: the caller names code."""
 
 from __future__ import annotations
 
@@ -173,4 +173,3 @@ def _classic(folder: Path, manifest: dict[str, Any]) -> Kernel:
         return make(**about)
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"the kernel of {folder} is not one of this package ({error}).") from error
-

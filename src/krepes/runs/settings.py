@@ -138,9 +138,9 @@ class Settings:
     cosine: Annotated[bool, about(KERNEL, "Normalise the kernel to k(x, x) = 1.")] = True
     reference: Annotated[int, about(KERNEL, "Samples whose mean is the centre.", ge=1)] = 512
 
-    objective: Annotated[str, one_of(tuple(registry.OBJECTIVES)), about(MODEL, registry.listed(registry.OBJECTIVES))] = (
-        "barlow_twins"
-    )
+    objective: Annotated[
+        str, one_of(tuple(registry.OBJECTIVES)), about(MODEL, f"{registry.listed(registry.OBJECTIVES)}.")
+    ] = "barlow_twins"
     objective_options: Annotated[Options, about(MODEL, "Its hyper-parameters, such as lam=0.01.")] = dataclasses.field(
         default_factory=dict
     )

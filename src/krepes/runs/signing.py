@@ -53,7 +53,7 @@ def verify_run(folder: str | Path, key_file: str | Path | None = None) -> str:
     """
     claimed = _checked(folder)
     if key_file is None:
-        return f"{folder}: every file has the hash that the manifest states ({claimed[:16]}). Nobody's signature was asked."
+        return f"{folder}: every file has the hash that the manifest states ({claimed[:16]}). No signature was checked."
     _, serialization = _library()
     from cryptography.exceptions import InvalidSignature
 

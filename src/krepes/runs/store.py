@@ -62,14 +62,8 @@ def require_place(folder: str | Path) -> Path:
         RunFolderError: If it holds something that is not ours, or cannot be written to.
     """
     folder = Path(folder)
+    _require_ours(folder)
     try:
-        if folder.exists() and not folder.is_dir():
-            raise RunFolderError(f"{folder} is a file. Choose another place for the run.")
-        if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
-            raise RunFolderError(
-                f"{folder} exists, is not empty and is not a run folder of ours (it has no {MARKER}). Nothing in it "
-                f"was touched: choose another place."
-            )
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / MARKER).is_file():
             publish(folder / MARKER, lambda path: path.write_text(MARK))
@@ -77,10 +71,19 @@ def require_place(folder: str | Path) -> Path:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        if isinstance(error, RunFolderError):
-            raise
         raise RunFolderError(f"{folder} cannot be written: {error.strerror or error}. Choose another place.") from error
     return folder
+
+
+def _require_ours(folder: Path) -> None:
+    """Refuse a file, and a folder that holds something and was not marked by us."""
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file. Choose another place for the run.")
+    if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
+        raise RunFolderError(
+            f"{folder} exists, is not empty and is not a run folder of ours (it has no {MARKER}). Nothing in it was "
+            f"touched: choose another place."
+        )
 
 
 def write_run(
@@ -128,9 +131,11 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         unfinished = (folder / MARKER).is_file()
         what = "an unfinished run: call the same fit again to go on" if unfinished else "not a complete run folder"
         raise RunFolderError(f"{folder} is {what} (it has no {MANIFEST}).")
+    if (folder / MANIFEST).stat().st_size > LONGEST_MANIFEST:
+        raise RunFolderError(
+            f"{folder / MANIFEST} is larger than {LONGEST_MANIFEST >> 20} MiB: no manifest of ours is."
+        )
     try:
-        if (folder / MANIFEST).stat().st_size > LONGEST_MANIFEST:
-            raise ValueError(f"it is larger than {LONGEST_MANIFEST >> 20} MiB")
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         written, claimed, listed = manifest["format"], manifest.pop("run_sha256", None), manifest["files"]
         entries = {name: (entry["file"], entry["sha256"]) for name, entry in listed.items()}
@@ -248,7 +253,7 @@ def _require_inside(folder: Path, name: str, file: Any, sha: Any) -> None:
     """Refuse a manifest that names a place outside its folder, or no hash."""
     good = all(isinstance(text, str) for text in (name, file, sha)) and SAFE.fullmatch(file) and SAFE.fullmatch(name)
     if not good or not re.fullmatch(r"[0-9a-f]{64}", sha):
-        raise RunFolderError(f"{folder / MANIFEST} lists {file!r}, which is no file of a run. Do not trust this folder.")
+        raise RunFolderError(f"{folder / MANIFEST} lists {file!r}, which is no file of a run. Do not trust the folder.")
     if not (folder / file).resolve().is_relative_to(folder.resolve()):
         raise RunFolderError(f"{folder / file} leads outside the run folder. Do not trust this folder.")
 

@@ -1,4 +1,4 @@
-"""Pre-training as a product: an encoder from settings to a file, resumed where it stopped, never over a foreign file."""
+"""Pre-training as a product: an encoder from settings to a file, resumed where it stopped, over nothing of others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def _require_ours(out: Path) -> None:
         except InvalidInputError:
             ours = False
         if not ours:
-            raise RunFolderError(f"--out: {out} exists and was not written by krepes. Nothing was touched: choose another.")
+            raise RunFolderError(
+                f"--out: {out} exists and was not written by krepes. It was not touched: choose another."
+            )
 
 
 def _finished_epochs(checkpoint: Path) -> int:

@@ -1,4 +1,4 @@
-"""A run from settings to folder and back: data, split, encoder, views and model, in one object that answers for them."""
+"""A run as one object that answers for it: settings, data, split, views and model."""
 
 from __future__ import annotations
 
