@@ -53,9 +53,8 @@ def attention(
         q, k, v = F.linear(query, q_proj_weight), F.linear(key, k_proj_weight), F.linear(value, v_proj_weight)  # type: ignore[arg-type]
     out, weights = _attend(q, k, v, num_heads, attn_mask, key_padding_mask)
     out = F.linear(out, out_proj_weight, out_proj_bias)
-    if not need_weights:
-        return out, None
-    return out, weights.mean(1) if average_attn_weights else weights
+    shown = weights.mean(1) if average_attn_weights else weights
+    return out, shown if need_weights else None
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Any, padding: Any) -> tuple[Tensor, Tensor]:
