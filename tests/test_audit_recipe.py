@@ -7,11 +7,11 @@ import textwrap
 import numpy as np
 import pandas as pd
 import pytest
+from tools import reference
 from typer.testing import CliRunner
 
 from krepes import registry
 from krepes.cli.app import app
-from tools import reference
 
 FILE = '''
 """Brightness: is the first test sample bright?"""
@@ -48,7 +48,9 @@ def run(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=80), "y": rng.normal(size=80), "rich": rng.choice(["a", "b"], 80)})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    invoke("fit", tmp_path / "t.csv", "--label", "rich", "--kernel", "rbf", "-m", 10, "-h", 3, "--out", tmp_path / "run")
+    invoke(
+        "fit", tmp_path / "t.csv", "--label", "rich", "--kernel", "rbf", "-m", 10, "-h", 3, "--out", tmp_path / "run"
+    )
     yield tmp_path / "run"
     sys.modules.pop("brightness_audit", None)
 

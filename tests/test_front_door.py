@@ -23,6 +23,7 @@ from krepes.kernels.classic import RBF
 from krepes.kernels.sketch import SketchedNTK
 from krepes.landmarks import SELECTORS, KMeansPlusPlus, given_landmarks, make_selector
 from krepes.model import Krepes
+from krepes.runs import store
 from krepes.views import Compose, FeatureDrop, FunctionAugmentation, GaussianNoise, Noise, ViewStream
 
 
@@ -309,8 +310,9 @@ def test_damping_can_be_absolute(X):
 def test_old_manifests_are_refused_in_words(X, tmp_path):
     model().fit(X).save(tmp_path / "run")
     path = tmp_path / "run" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"kernel_choice": "given"}))
+    manifest = json.loads(path.read_text()) | {"kernel_choice": "given"}
+    manifest.pop("run_sha256")
+    path.write_text(json.dumps({**manifest, "run_sha256": store._digest(manifest)}))
     with pytest.raises(RunFolderError, match="does not describe a model of this version"):
         Krepes.load(tmp_path / "run", RBF(2.0))
 

@@ -176,7 +176,7 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         given = given_landmarks(self.landmarks, self.n_samples_)
         self.m_ = self.m if given is None else len(given)
         names = row_ids(ids, X, self.n_samples_)
-        self._require_sizes()
+        self._require_sizes(chosen=given is None)
         draw = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(self.n_samples_, generator=draw)
         self.reference_ = self.stream_.plain(order[: self.reference].sort().values)
@@ -271,11 +271,12 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         stored.restore(model, folder)
         return model
 
-    def _require_sizes(self) -> None:
+    def _require_sizes(self, *, chosen: bool) -> None:
         require_range(self.m_, "m", low=1, high=self.n_samples_)
         require_range(self.h, "h", low=1, high=self.m_ * self.p_)
         require_range(self.reference, "reference", low=2)
-        require_range(self.candidates or self.n_samples_, "candidates", low=self.m if self.m_ == self.m else 1)
+        if chosen and self.candidates is not None:
+            require_range(self.candidates, "candidates", low=self.m_)
         require_room(self.objective_, self.stream_, self.m_, self._budget)
 
     def _select(self, pool: Tensor, draw: torch.Generator) -> Tensor:
