@@ -10,8 +10,12 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+import torch
 from torch import nn
 
+from krepes.data.files import foreign
+from krepes.data.text import printable
+from krepes.data.values import shown
 from krepes.encoders.mlp import MLP
 from krepes.encoders.resmlp import ResMLP
 from krepes.encoders.resnet import resnet18, resnet34, resnet50
@@ -26,6 +30,9 @@ BUILT_IN: dict[str, Callable[..., nn.Module]] = {
     "resnet34": resnet34,
     "resnet50": resnet50,
 }
+LAYERS = ("depth", "B")
+MOST_LAYERS = 1000
+MOST_PARAMETERS = 10**9
 
 
 def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
@@ -57,49 +64,103 @@ def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
             raise InvalidInputError(f"{_named(arguments)} cannot be passed to an encoder that is already built.")
         return make
     if not callable(make):
-        raise InvalidInputError(f"{factory!r} is a {type(make).__name__}. A function or class that returns a module.")
-    try:
-        inspect.signature(make).bind(**arguments)
-    except TypeError as error:
         raise InvalidInputError(
-            f"the factory {factory!r} cannot be called with {_named(arguments)}: {error}. "
-            f"Its signature is {inspect.signature(make)}."
-        ) from error
-    encoder = make(**arguments)
+            f"{factory!r} is a {type(make).__name__}. It must be a function or class that returns a module."
+        )
+    _require_call(factory, make, arguments)
+    if isinstance(factory, str) and factory in BUILT_IN:
+        _require_sizes(factory, arguments)
+    encoder = _called(make, arguments, f"the factory {factory!r} failed")
     if not isinstance(encoder, nn.Module):
-        raise InvalidInputError(f"the factory {factory!r} returned a {type(encoder).__name__}, not a torch module.")
+        raise InvalidInputError(
+            f"the factory {factory!r} returned a {type(encoder).__name__}, not a torch module. Return the encoder."
+        )
     return encoder
 
 
 def _named(arguments: dict[str, Any]) -> str:
-    return ", ".join(arguments) or "no arguments"
+    return printable(", ".join(arguments)) or "no arguments"
+
+
+def _require_call(factory: Factory, make: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{factory!r} does not say what arguments it takes: it is no factory of encoders. Name a Python function "
+            f"or class that returns a module."
+        ) from error
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"the factory {factory!r} cannot be called with {_named(arguments)}: {printable(error)}. "
+            f"Its signature is {signature}."
+        ) from error
+
+
+def _require_sizes(name: str, arguments: dict[str, Any]) -> None:
+    """Refuse sizes that are none, or of a network that no machine holds, by a trial on torch's meta device."""
+    for key, value in arguments.items():
+        most = MOST_LAYERS if key in LAYERS else MOST_PARAMETERS
+        if not isinstance(value, int) or abs(value) > most:
+            raise InvalidInputError(
+                f"{name}: {key}={shown(value)} must be a whole number, true or false, and at most {most:,}."
+            )
+    with torch.device("meta"):
+        trial = _called(BUILT_IN[name], arguments, f"{name} cannot be built with {_named(arguments)}")
+    parameters = sum(parameter.numel() for parameter in trial.parameters())
+    if parameters > MOST_PARAMETERS:
+        raise InvalidInputError(
+            f"{name} of these sizes has {parameters:,} parameters, more than {MOST_PARAMETERS:,}. Lower "
+            f"{_named(arguments)}."
+        )
+
+
+def _called(make: Callable[..., Any], arguments: dict[str, Any], problem: str) -> Any:
+    try:
+        with foreign(problem, "Correct its arguments, or the factory."):
+            return make(**arguments)
+    except SystemExit as error:
+        raise InvalidInputError(f"{problem}: it tried to end the program. It must return a module.") from error
 
 
 def _find(name: str) -> Any:
     if name in BUILT_IN:
         return BUILT_IN[name]
-    module_name, colon, path = name.partition(":")
-    if not (module_name and colon and path):
+    module_name, _, path = name.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
         raise InvalidInputError(
-            f"{name!r} is no encoder of this package ({', '.join(BUILT_IN)}) and does not read 'module:factory'."
+            f"{shown(name)} is no encoder of this package ({', '.join(BUILT_IN)}) and does not read 'module:factory'."
         )
-    try:
-        return reduce(getattr, path.split("."), _import(module_name))
-    except AttributeError as error:
-        raise InvalidInputError(f"the module {module_name} has no {path!r} ({error}).") from error
+    module = _import(module_name)
+    with foreign(f"the module {module_name} has no {path!r}", "Name one of its functions or classes."):
+        return reduce(getattr, path.split("."), module)
 
 
 def _import(name: str) -> Any:
     """Import a module as ``python -m`` would: the current directory comes first, for as long as it takes."""
-    here = os.getcwd()
+    with foreign("the current directory cannot be found", "Change to one that exists."):
+        here = os.getcwd()
     sys.path.insert(0, here)
     importlib.invalidate_caches()
+    try:
+        with foreign(f"importing {name} failed", "Correct the module, or name another."):
+            return _imported(name, here)
+    except SystemExit as error:
+        raise InvalidInputError(
+            f"importing {name} tried to end the program. Name a module that can be imported."
+        ) from error
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def _imported(name: str, here: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise InvalidInputError(
-            f"no module {error.name!r} was found when importing {name!r}, neither installed nor in {here}. "
+            f"no module {error.name!r} was found when importing {name!r}, neither installed nor in {printable(here)}. "
             f"Change to the directory that holds it, or install it."
         ) from error
-    finally:
-        sys.path.remove(here)
