@@ -444,7 +444,7 @@ def test_users_encoder_is_filled_behind_any_prefix(user_module, tmp_path):
 FACTORIES = {
     "unknown": ("vgg", {}, r"'vgg' is no encoder of this package \(mlp, .*'module:factory'"),
     "no module": ("absent_module:Net", {}, "no module 'absent_module' was found .* nor in"),
-    "no attribute": ("users_own_nets:Nothing", {}, "module users_own_nets has no 'Nothing'"),
+    "no attribute": ("users_own_nets:Nothing", {}, "module 'users_own_nets' has no 'Nothing'"),
     "not callable": ("users_own_nets:NUMBER", {}, "is a int"),
     "no module made": ("users_own_nets:no_module", {}, "returned a int, not a torch module"),
     "argument": ("users_own_nets:Net", dict(depth=2), r"cannot be called with depth: .* signature is \(width=3\)"),
@@ -453,12 +453,12 @@ FACTORIES = {
     "a builtin": ("builtins:dict", {}, "no factory of encoders|returned a dict"),
     "a function that breaks": ("users_own_nets:breaks", {}, r"failed \(the\\x1b\[31m disk is on fire\)"),
     "a function that leaves": ("users_own_nets:leaves", {}, "tried to end the program"),
-    "a module that breaks": ("breaking_module:Net", {}, "importing breaking_module failed"),
+    "a module that breaks": ("breaking_module:Net", {}, "importing 'breaking_module' failed"),
     "relative": (".:Net", {}, "does not read 'module:factory'"),
     "a path": ("../evil:Net", {}, "does not read 'module:factory'"),
     "escapes": ("a\x1b[31m:b", {}, r"a\\x1b\[31m:b"),
     "a size that is none": ("mlp", dict(d=4, width="wide"), "width='wide' must be a whole number"),
-    "a size beyond memory": ("mlp", dict(d=10**6, width=10**6), "parameters, more than 1,000,000,000"),
+    "a size beyond memory": ("mlp", dict(d=10**6, width=10**6), "parameters, more than 2,000,000,000"),
     "layers without end": ("mlp", dict(d=4, depth=10**9), "depth='1000000000' must be .* at most 1,000"),
     "neither": (None, {}, "neither a factory nor weights"),
 }

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-import torch
 from torch import nn
 
 from krepes.data.files import foreign
@@ -32,7 +31,7 @@ BUILT_IN: dict[str, Callable[..., nn.Module]] = {
 }
 LAYERS = ("depth", "B")
 MOST_LAYERS = 1000
-MOST_PARAMETERS = 10**9
+MOST_PARAMETERS = 2 * 10**9
 
 
 def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
@@ -65,17 +64,22 @@ def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
         return make
     if not callable(make):
         raise InvalidInputError(
-            f"{factory!r} is a {type(make).__name__}. It must be a function or class that returns a module."
+            f"{_called_by(factory)} is a {type(make).__name__}. It must be a function or class that returns a module."
         )
     _require_call(factory, make, arguments)
     if isinstance(factory, str) and factory in BUILT_IN:
         _require_sizes(factory, arguments)
-    encoder = _called(make, arguments, f"the factory {factory!r} failed")
+    encoder = _called(make, arguments, f"the factory {_called_by(factory)} failed")
     if not isinstance(encoder, nn.Module):
         raise InvalidInputError(
-            f"the factory {factory!r} returned a {type(encoder).__name__}, not a torch module. Return the encoder."
+            f"the factory {_called_by(factory)} returned a {type(encoder).__name__}, not a torch module. Return the "
+            f"encoder."
         )
     return encoder
+
+
+def _called_by(factory: Factory) -> str:
+    return shown(factory if isinstance(factory, str) else getattr(factory, "__qualname__", type(factory).__name__))
 
 
 def _named(arguments: dict[str, Any]) -> str:
@@ -87,32 +91,38 @@ def _require_call(factory: Factory, make: Callable[..., Any], arguments: dict[st
         signature = inspect.signature(make)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"{factory!r} does not say what arguments it takes: it is no factory of encoders. Name a Python function "
-            f"or class that returns a module."
+            f"{_called_by(factory)} does not say what arguments it takes: it is no factory of encoders. Name a Python "
+            f"function or class that returns a module."
         ) from error
     try:
         signature.bind(**arguments)
     except TypeError as error:
         raise InvalidInputError(
-            f"the factory {factory!r} cannot be called with {_named(arguments)}: {printable(error)}. "
+            f"the factory {_called_by(factory)} cannot be called with {_named(arguments)}: {printable(error)}. "
             f"Its signature is {signature}."
         ) from error
 
 
 def _require_sizes(name: str, arguments: dict[str, Any]) -> None:
-    """Refuse sizes that are none, or of a network that no machine holds, by a trial on torch's meta device."""
-    for key, value in arguments.items():
+    """Refuse sizes that are none, or of a network that no machine holds, before it is built."""
+    bound = inspect.signature(BUILT_IN[name]).bind(**arguments)
+    bound.apply_defaults()
+    sizes = bound.arguments
+    for key, value in sizes.items():
         most = MOST_LAYERS if key in LAYERS else MOST_PARAMETERS
         if not isinstance(value, int) or abs(value) > most:
             raise InvalidInputError(
                 f"{name}: {key}={shown(value)} must be a whole number, true or false, and at most {most:,}."
             )
-    with torch.device("meta"):
-        trial = _called(BUILT_IN[name], arguments, f"{name} cannot be built with {_named(arguments)}")
-    parameters = sum(parameter.numel() for parameter in trial.parameters())
+    w = sizes["width"]
+    parameters = (
+        w * (sizes["d"] + sizes["out"] + (4 + 2 * sizes.get("depth", sizes.get("B", 0))) * w)
+        if "d" in sizes
+        else w * (6000 * w + 49 * sizes["in_channels"])
+    )
     if parameters > MOST_PARAMETERS:
         raise InvalidInputError(
-            f"{name} of these sizes has {parameters:,} parameters, more than {MOST_PARAMETERS:,}. Lower "
+            f"{name} of these sizes has up to {parameters:,} parameters, more than {MOST_PARAMETERS:,}. Lower "
             f"{_named(arguments)}."
         )
 
@@ -134,7 +144,7 @@ def _find(name: str) -> Any:
             f"{shown(name)} is no encoder of this package ({', '.join(BUILT_IN)}) and does not read 'module:factory'."
         )
     module = _import(module_name)
-    with foreign(f"the module {module_name} has no {path!r}", "Name one of its functions or classes."):
+    with foreign(f"the module {shown(module_name)} has no {shown(path)}", "Name one of its functions or classes."):
         return reduce(getattr, path.split("."), module)
 
 
@@ -145,11 +155,11 @@ def _import(name: str) -> Any:
     sys.path.insert(0, here)
     importlib.invalidate_caches()
     try:
-        with foreign(f"importing {name} failed", "Correct the module, or name another."):
+        with foreign(f"importing {shown(name)} failed", "Correct the module, or name another."):
             return _imported(name, here)
     except SystemExit as error:
         raise InvalidInputError(
-            f"importing {name} tried to end the program. Name a module that can be imported."
+            f"importing {shown(name)} tried to end the program. Name a module that can be imported."
         ) from error
     finally:
         if here in sys.path:
@@ -161,6 +171,6 @@ def _imported(name: str, here: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise InvalidInputError(
-            f"no module {error.name!r} was found when importing {name!r}, neither installed nor in {printable(here)}. "
-            f"Change to the directory that holds it, or install it."
+            f"no module {shown(error.name)} was found when importing {shown(name)}, neither installed nor in "
+            f"{printable(here)}. Change to the directory that holds it, or install it."
         ) from error

@@ -108,10 +108,11 @@ def _require_header(path: Path) -> None:
 
 def _require_stored(path: Path) -> None:
     """Refuse a checkpoint whose parts are packed or overlap: torch writes neither, and they may fill the memory."""
-    if not zipfile.is_zipfile(path):
-        return
-    with foreign(f"{named(path)} cannot be read as a checkpoint", AGAIN), zipfile.ZipFile(path) as archive:
-        parts = archive.infolist()
+    with foreign(f"{named(path)} cannot be read as a checkpoint", AGAIN):
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
     claimed, size = sum(part.file_size for part in parts), path.stat().st_size
     if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or claimed > size:
         raise InvalidInputError(
