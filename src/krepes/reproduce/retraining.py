@@ -118,8 +118,7 @@ def open_study(data: str, data_dir: str | None, seed: int) -> Study:
         seed=seed,
     )
     source = open_dataset(settings)
-    assert source.labels is not None
-    classes = torch.from_numpy(np.unique(source.labels, return_inverse=True)[1])
+    classes = torch.from_numpy(np.unique(source.column("label"), return_inverse=True)[1])
     train_rows, rest = split(source.n, settings)
     rest = rest[torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed))]
     places = train_rows, rest[: 2 * TEST], rest[2 * TEST :]
