@@ -79,9 +79,7 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         points_: The landmark points, all views, ``(q, ...)`` with ``q = p m``.
         kernel_: The kernel with its transforms; ``kernel_choice_`` says which it is and why.
         K_mm_: Gram matrix of the points, ``(q, q)``, float64.
-        A0_: Start, ``(q, h)``.
-        dA_: What the objective adds, ``(q, h)``.
-        gamma_: Shift, ``(h,)``; it starts at zero.
+        A0_, dA_, gamma_: Start and what the objective adds, ``(q, h)``; shift, ``(h,)``, which starts at zero.
         moments_: Second moments of the rows, or ``None`` for a row objective.
         encoding_: How the columns of a DataFrame become numbers, or ``None`` for other data.
         solution_: Every step of the solve.
@@ -295,12 +293,6 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _solve(self) -> None:
         """Take the step from the start."""
         A0 = start(self.K_mm_, self.h, init=self.init, rcond=self._rcond, seed=self.seed)
-        self.solution_ = solve(
-            self.objective_,
-            self.data_,
-            torch.nn.functional.pad(A0, (0, 0, 0, 1)),
-            damping=self.damping,
-            relative=self.relative,
-            steps=self.steps,
-            tol=self.tol,
-        )
+        theta0 = torch.nn.functional.pad(A0, (0, 0, 0, 1))
+        how: dict[str, Any] = {"damping": self.damping, "relative": self.relative, "steps": self.steps}
+        self.solution_ = solve(self.objective_, self.data_, theta0, tol=self.tol, **how)
