@@ -56,6 +56,7 @@ LAYERS = [
     "model.intake",
     "model.surrogate",
     "runs.store",
+    "model.readable",
     "model.persist",
     "model",
     "attribution",

@@ -21,7 +21,7 @@ from krepes.data.files import foreign, named, require_file
 from krepes.data.text import brief
 from krepes.data.values import shown
 from krepes.errors import InvalidInputError
-from krepes.storage.tensorfile import read_tensors, write_tensors
+from krepes.storage.tensorfile import read_tensors, tensor_bytes, write_tensors
 
 FORMAT = 1
 LONGEST_HEADER = 2**25
@@ -82,9 +82,17 @@ def save_weights(encoder: nn.Module, path: str | Path) -> None:
         ...     load_encoder(weights=f"{folder}/mlp.safetensors").encoder(torch.zeros(3, 4)).shape
         torch.Size([3, 2])
     """
+    write_tensors(path, encoder.state_dict(), _about(encoder))
+
+
+def weight_bytes(encoder: nn.Module) -> bytes:
+    """Return what `save_weights` would write."""
+    return tensor_bytes(encoder.state_dict(), _about(encoder))
+
+
+def _about(encoder: nn.Module) -> dict[str, Any]:
     config = getattr(encoder, "config", None)
-    story = {"format": FORMAT, "class": type(encoder).__qualname__, "encoder": config if _is_plain(config) else None}
-    write_tensors(path, encoder.state_dict(), story)
+    return {"format": FORMAT, "class": type(encoder).__qualname__, "encoder": config if _is_plain(config) else None}
 
 
 def _is_safetensors(path: Path) -> bool:

@@ -32,6 +32,7 @@ from krepes.landmarks import LandmarkSelector, given_landmarks, recorded_landmar
 from krepes.landmarks.pool import open_pool
 from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids, width_explained
 from krepes.model.persist import StoredModel
+from krepes.model.readable import readable
 from krepes.model.surrogate import Surrogate
 from krepes.objectives import OBJECTIVES, Objective, make_objective
 
@@ -262,11 +263,12 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         stored = StoredModel.read(folder)
         stored.require_given(kernel, folder)
         output = stored.output_or(output, folder)
-        model = cls(kernel, **{**stored.parameters, "output": output, "device": device})
-        if stored.objective["name"] in OBJECTIVES:
-            model.objective = model.objective_ = make_objective(stored.objective)
-        model.landmarks = recorded_landmarks(stored.selector, stored.landmarks) or model.landmarks
-        stored.restore(model, folder)
+        with readable(folder):
+            model = cls(kernel, **{**stored.parameters, "output": output, "device": device})
+            if stored.objective["name"] in OBJECTIVES:
+                model.objective = model.objective_ = make_objective(stored.objective)
+            model.landmarks = recorded_landmarks(stored.selector, stored.landmarks) or model.landmarks
+            stored.restore(model, folder)
         return model
 
     def _require_sizes(self, *, chosen: bool) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from hostile.case import Case
-from hostile.kinds import factories, images, names, npy, parquet, shell, tables, weights
+from hostile.kinds import arguments, factories, images, names, npy, parquet, runs, shell, tables, toml, weights
 
 KINDS: dict[str, Callable[[Random], Iterator[Case]]] = {
     "npy": npy.cases,
@@ -15,6 +15,9 @@ KINDS: dict[str, Callable[[Random], Iterator[Case]]] = {
     "factory": factories.cases,
     "names": names.cases,
     "shell": shell.cases,
+    "toml": toml.cases,
+    "arguments": arguments.cases,
+    "run": runs.cases,
 }
 
 
