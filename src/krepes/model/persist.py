@@ -182,8 +182,8 @@ class StoredModel:
         recorded = self.parameters.get("output")
         if given is None and isinstance(recorded, dict):
             raise RunFolderError(
-                f"{folder} was fitted with output={recorded.get('function')}, a function, and holds only its name. Pass "
-                f"the function: load(folder, encoder, output=...)."
+                f"{folder} was fitted with output={recorded.get('function')}, a function, and holds only its name. "
+                f"Pass the function: load(folder, encoder, output=...)."
             )
         return recorded if given is None else given
 
