@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 # Wheels by hash are in the lock file for these Pythons; others get the versions of constraints.txt, without hashes.
 LOCKED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 
-.PHONY: demo test test-lowest check slow bench reproduce reference lock audit-deps format clean
+.PHONY: demo test test-lowest check slow chaos bench reproduce reference lock audit-deps format clean
 
 demo: $(READY)          ## the main job, offline, on embedded data
 	$(BIN)/krepes demo --out .
@@ -28,6 +28,9 @@ test-lowest: $(LOWEST)/.ready   ## the fast tests on the lowest versions that py
 
 slow: $(READY)          ## the long tests and the tables they print
 	$(BIN)/python -m pytest -m "slow or realdata" -s --durations=10
+
+chaos: $(READY)         ## 300 signals at random moments, two writers, a full disk: nothing is lost
+	$(BIN)/python -m tools.chaos
 
 bench: $(VENV)/.bench   ## speed against other tools, in one run
 	$(BIN)/python -m benchmarks
