@@ -3,8 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PIP    := -m pip install --quiet --disable-pip-version-check
+TOOLS  := .venv-tools
+LOWEST := .venv-lowest
+# Wheels by hash are in the lock file for these Pythons; others get the versions of constraints.txt, without hashes.
+LOCKED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 
-.PHONY: demo test check slow bench reproduce reference format clean
+.PHONY: demo test test-lowest check slow chaos bench reproduce reference lock audit-deps format clean
 
 demo: $(READY)          ## the main job, offline, on embedded data
 	$(BIN)/krepes demo --out .
@@ -18,8 +23,14 @@ check: $(READY)         ## style and types only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+test-lowest: $(LOWEST)/.ready   ## the fast tests on the lowest versions that pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest
+
 slow: $(READY)          ## the long tests and the tables they print
 	$(BIN)/python -m pytest -m "slow or realdata" -s --durations=10
+
+chaos: $(READY)         ## 300 signals at random moments, two writers, a full disk: nothing is lost
+	$(BIN)/python -m tools.chaos
 
 bench: $(VENV)/.bench   ## speed against other tools, in one run
 	$(BIN)/python -m benchmarks
@@ -36,9 +47,45 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(READY): pyproject.toml constraints.txt
+lock: $(TOOLS)/.ready   ## requirements.lock: every version with its hashes, for every platform; torch apart
+	$(TOOLS)/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --custom-compile-command "make lock" --override $(TOOLS)/without-torch.txt --no-emit-package torch \
+	  -c constraints.txt --extra dev --extra sign --upgrade -o requirements.lock pyproject.toml requirements.in
+
+audit-deps: $(TOOLS)/.ready     ## are there known vulnerabilities in what the lock file names? Asks a server
+	$(TOOLS)/bin/pip-audit --disable-pip -r requirements.lock > $(TOOLS)/audit.txt 2>&1 || true
+	@cat $(TOOLS)/audit.txt
+	@if grep -q "known vulnerabilit.* in" $(TOOLS)/audit.txt; then exit 1; fi
+	@if ! grep -q "No known vulnerabilities" $(TOOLS)/audit.txt || grep -q "could not be audited" $(TOOLS)/audit.txt; then \
+	  echo "not checked, or not all of them: the server could not be asked"; fi
+
+# Everything but torch comes by hash. It is installed after what it needs, so that nothing else comes along unchecked.
+$(READY): pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@if $(BIN)/python -c "$(LOCKED)"; then \
+	  $(BIN)/python $(PIP) --require-hashes --no-deps -r requirements.lock && \
+	  $(BIN)/python $(PIP) -c constraints.txt torch && \
+	  $(BIN)/python $(PIP) --no-deps --no-build-isolation -e .; \
+	else \
+	  echo "the lock file is not for this Python: versions come by constraints.txt, without hashes" && \
+	  $(BIN)/python $(PIP) -c constraints.txt -e ".[dev,sign]"; \
+	fi
+	touch $@
+
+$(TOOLS)/.ready: Makefile
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python $(PIP) pip-audit uv
+	echo "torch ; sys_platform == 'none'" > $(TOOLS)/without-torch.txt
+	touch $@
+
+$(LOWEST)/.ready: pyproject.toml $(TOOLS)/.ready
+	$(PYTHON) -m venv $(LOWEST)
+	printf "pytest>=9.0.3\nhypothesis>=6.100\n" > $(LOWEST)/tests.in
+	$(TOOLS)/bin/uv pip compile --quiet --no-config --python $(LOWEST)/bin/python --resolution lowest-direct --extra sign \
+	  --override $(TOOLS)/without-torch.txt --no-emit-package torch -o $(LOWEST)/lowest.txt pyproject.toml $(LOWEST)/tests.in
+	$(LOWEST)/bin/python $(PIP) -r $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python $(PIP) "torch==$$(grep -o '"torch>=[0-9.]*' pyproject.toml | cut -c9-).*" -c $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python $(PIP) --no-deps -e .
 	touch $@
 
 $(VENV)/.bench: $(READY)
@@ -47,4 +94,4 @@ $(VENV)/.bench: $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(TOOLS) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache

@@ -80,7 +80,11 @@ def flop_share(n: int = 2048, m: int = 1000) -> dict[str, float]:
     # In turns, for the clock of a shared machine wanders; the best of each.
     rounds = [(seconds(lambda: A @ B.T, 20), seconds(lambda: kernel.rows(X, prepared), 1)) for _ in range(6)]
     speed, measured = 1024 * 1032 * m / min(r[0] for r in rounds), min(r[1] for r in rounds)
-    return {"multiply-adds a row": work / n, "ms a row": 1e3 * measured / n, "share of limit": work / speed / measured}
+    return {
+        "multiply-adds per row": work / n,
+        "ms per row": 1e3 * measured / n,
+        "share of limit": work / speed / measured,
+    }
 
 
 MEMORY = """
@@ -117,7 +121,7 @@ def run() -> dict[str, Any]:
 
 
 def main() -> dict[str, Any]:
-    """Print the figures, one case a block."""
+    """Print the figures, one case per block."""
     result = run()
     for case, figures in result.items():
         print(case)

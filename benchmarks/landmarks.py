@@ -39,7 +39,7 @@ def trace_error(kernel: Kernel, X: Tensor, chosen: Tensor) -> float:
 
 
 def one_at_a_time(X: Tensor, m: int, *, kernel: Kernel | None, generator: torch.Generator) -> Tensor:
-    """Return the picks of plain k-means++ with one trial, one matrix-vector product a pick: the rival to beat."""
+    """Return the picks of plain k-means++ with one trial, one matrix-vector product per pick: the rival to beat."""
     squares = X.square().sum(1)
     chosen = [int(torch.randint(len(X), (1,), generator=generator))]
     nearest = torch.full_like(squares, float("inf"))
@@ -57,7 +57,7 @@ def run(n: int = 50_000, d: int = 1024, m: int = 500, *, clusters: int = 300, se
     X, kernel = clustered(n, d, clusters=clusters, seed=0), Linear()
     selectors: dict[str, Callable[..., Tensor]] = {
         "uniform": Uniform(),
-        "k-means++, one pick a pass": one_at_a_time,
+        "k-means++, one pick per pass": one_at_a_time,
         "k-means++": KMeansPlusPlus(),
         "k-means++ (kernel distance)": KMeansPlusPlus(space="kernel"),
         "RPCholesky": RPCholesky(),
@@ -73,7 +73,7 @@ def run(n: int = 50_000, d: int = 1024, m: int = 500, *, clusters: int = 300, se
             seconds += (time.process_time() - start) / seeds
             errors += trace_error(kernel, X, chosen) / seeds
         table[name] = {"seconds": seconds, "error": errors}
-    ours, rival = table["RPCholesky"], table["k-means++, one pick a pass"]
+    ours, rival = table["RPCholesky"], table["k-means++, one pick per pass"]
     return {
         "setting": {"n": n, "d": d, "m": m, "clusters": clusters, "seeds": seeds},
         "selectors": table,

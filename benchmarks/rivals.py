@@ -28,7 +28,7 @@ def torch_func(encoder: nn.Module, w: Tensor, X: Tensor, Y: Tensor, chunk: int) 
 
 
 def backward_loop(encoder: nn.Module, w: Tensor, X: Tensor, Y: Tensor, chunk: int) -> Tensor:
-    """Contract Jacobians from one backward pass a sample."""
+    """Contract Jacobians from one backward pass per sample."""
     parameters = [p.requires_grad_() for p in encoder.parameters()]
 
     def jacobian(Z: Tensor) -> Tensor:

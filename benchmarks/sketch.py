@@ -1,4 +1,4 @@
-"""Sketched against exact tangent rows on ResNet-18: ms a sample, and the projectors of other libraries beside it.
+"""Sketched against exact tangent rows on ResNet-18: ms per sample, and the projectors of other libraries beside it.
 
 The exact cost at m = 1000 is predicted from the measured cost of a sample and of a pair, for a full run needs more than
 ten gigabytes of prepared landmarks.
@@ -20,7 +20,7 @@ from krepes.kernels.sketch import SketchedNTK
 
 
 def exact_cost(kernel: EmpiricalNTK, X: Tensor, few: int = 64, many: int = 192) -> tuple[float, float]:
-    """Return ms a row that do not depend on m, and ms a pair, from two numbers of landmarks."""
+    """Return ms per row that do not depend on m, and ms per pair, from two numbers of landmarks."""
     routes = {m: kernel.prepare(torch.randn(m, *X.shape[1:])) for m in (few, many)}
     times = {m: 1e3 * seconds(partial(kernel.rows, X, p)) / len(X) for m, p in routes.items()}
     pair = (times[many] - times[few]) / (many - few)
@@ -28,7 +28,7 @@ def exact_cost(kernel: EmpiricalNTK, X: Tensor, few: int = 64, many: int = 192) 
 
 
 def projectors(P: int, n: int, q: int = 64) -> dict[str, float]:
-    """Return ms a sample of other libraries' CPU projections of written-out gradients ``(n, P)`` to ``q``."""
+    """Return ms per sample of other libraries' CPU projections of written-out gradients ``(n, P)`` to ``q``."""
     G, table = torch.randn(n, P), dict[str, float]()
     if installed("trak"):
         from trak.projectors import BasicProjector, ProjectionType
@@ -44,15 +44,15 @@ def projectors(P: int, n: int, q: int = 64) -> dict[str, float]:
 
 
 def run() -> dict[str, Any]:
-    """Return ms a row of exact and sketched kernels and their ratios."""
+    """Return ms per row of exact and sketched kernels and their ratios."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     encoder, X = resnet18().eval(), torch.randn(32, 3, 32, 32)
     row, pair = exact_cost(EmpiricalNTK(encoder, memory_budget=12 << 30), X)
     table: dict[str, Any] = {
         "exact, predicted at m=1000": row + 1000 * pair,
-        "exact, a row": row,
-        "exact, a pair": pair,
+        "exact, per row": row,
+        "exact, per pair": pair,
     }
     for q in (1024, 4096, 16384):
         sketch = SketchedNTK(encoder, q=q)

@@ -32,9 +32,9 @@ def test_codes_are_shared_and_1_is_not_the_word_1():
     assert [a.tolist(), b.tolist(), c.tolist()] == [[1, 0], [0], [2]]
 
 
-def test_missing_labels_are_refused():
-    with pytest.raises(InvalidInputError, match="test labels must be one plain value a sample, got 1 missing"):
-        shared_codes(test=["a", None])
+def test_missing_labels_are_a_label_and_tables_of_labels_are_refused():
+    names, (codes,) = shared_codes(test=["a", None, float("nan"), pd.NA, "a"])
+    assert names == ["(missing)", "a"] and codes.tolist() == [1, 0, 0, 0, 1]
     with pytest.raises(InvalidInputError, match=r"shape \(2, 1\)"):
         shared_codes(test=[["a"], ["b"]])
 

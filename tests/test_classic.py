@@ -112,7 +112,7 @@ def test_a_polynomial_that_is_not_positive_is_refused():
 
 def test_nan_is_refused_with_the_row_where_its_chunk_begins(X):
     X[20, 1, 1] = float("nan")
-    with pytest.raises(InvalidInputError, match=r"counted from row 20, holds 1 NaN .* index \(0, 1, 1\)"):
+    with pytest.raises(InvalidInputError, match=r"counted from sample 20, holds 1 NaN .* index \(0, 1, 1\)"):
         RBF(1.0, memory_budget=16 * (X[0].numel() + 2)).rows(X, X[:2].reshape(2, -1))
     with pytest.raises(InvalidInputError, match="the prepared points holds 1 NaN"):
         Linear().prepare(X)

@@ -26,7 +26,7 @@ def test_digits_report_shows_pictures_and_judges_the_surrogate():
     assert "decide alike" in report.section("faithfulness").finding
     assert render(report).count('<img src="data:image/png') > 100
     # Ten balanced classes: a random landmark shares the class of a tenth of the samples.
-    assert float(report.section("samples").headline.value.split("\u00a0")[0]) > 40
+    assert float(report.section("consistency").headline.value.split("\u00a0")[0]) > 40
 
 
 def test_demo_puts_both_on_one_page_and_restores_the_threads(applicants, tmp_path, monkeypatch):

@@ -141,8 +141,8 @@ def test_days_are_those_of_the_calendar(day, format):
 @settings(deadline=None)
 def test_moments_are_those_of_the_clock(moment):
     if moment.utcoffset().seconds % 60:
-        moment = moment.replace(tzinfo=datetime.timezone.utc)
-    expected = (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) / datetime.timedelta(days=1)
+        moment = moment.replace(tzinfo=datetime.UTC)
+    expected = (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) / datetime.timedelta(days=1)
     assert dates.parse([moment.isoformat()])[0] == pytest.approx(expected, abs=1e-9, rel=1e-12)
 
 

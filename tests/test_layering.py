@@ -56,6 +56,7 @@ LAYERS = [
     "model.intake",
     "model.surrogate",
     "runs.store",
+    "model.readable",
     "model.persist",
     "model",
     "attribution",
@@ -106,9 +107,9 @@ def layer(module: str) -> int:
     raise AssertionError(f"{module} is not in LAYERS")
 
 
-def imports(path: Path) -> list[str]:
+def imports_of(nodes) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "krepes":
             base = node.module.removeprefix("krepes").lstrip(".")
             for alias in node.names:
@@ -118,6 +119,10 @@ def imports(path: Path) -> list[str]:
         elif isinstance(node, ast.Import):
             found += [a.name.removeprefix("krepes.") for a in node.names if a.name.startswith("krepes.")]
     return found
+
+
+def imports(path: Path) -> list[str]:
+    return imports_of(ast.walk(ast.parse(path.read_text())))
 
 
 FILES = sorted(ROOT.rglob("*.py"))
@@ -131,3 +136,45 @@ def test_module_imports_only_modules_above_it(path):
         assert layer(imported) < layer(module) or sibling, (
             f"{module} imports {imported}, which stands below it in LAYERS"
         )
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> int:
+    """Lines of a function's body that are code: no docstring, no comment, no blank line."""
+    body = function.body
+    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    span = {line for node in body for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    return sum(bool(lines[line - 1].strip()) and not lines[line - 1].strip().startswith("#") for line in span)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_can_be_read_without_scrolling(path):
+    text = path.read_text()
+    lines = text.splitlines()
+    assert len(lines) <= 300, f"{path.name} has {len(lines)} lines, 300 at most"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert code_lines(node, lines) <= 40, f"{node.name} has {code_lines(node, lines)} lines of code, 40 at most"
+
+
+def test_no_module_of_the_package_is_part_of_an_import_cycle():
+    """Imports at the top of a file alone: what is imported when it is needed cannot close a circle."""
+    graph = {}
+    for path in FILES:
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+        top = [node for node in ast.parse(path.read_text()).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        found = imports_of(top)
+        graph[module] = {name for name in found if name != module}
+    state: dict[str, int] = {}
+
+    def visit(name: str, trail: list[str]) -> None:
+        state[name] = 1
+        for other in graph.get(name, ()):
+            assert state.get(other) != 1, f"import cycle: {' -> '.join([*trail, name, other])}"
+            if other not in state:
+                visit(other, [*trail, name])
+        state[name] = 2
+
+    for name in graph:
+        if name not in state:
+            visit(name, [])

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import zipfile
 
 import pytest
 import torch
@@ -257,7 +258,7 @@ def test_a_file_cannot_name_a_factory_of_its_own(user_module, tmp_path):
 DAMAGED = {
     "absent": (None, "there is no file"),
     "text": (b"not a checkpoint at all", "is no pickle of tensors"),
-    "empty": (b"", "cannot be read as a checkpoint"),
+    "empty": (b"", "is empty"),
     "zip": (b"PK\x03\x04 and then nothing", "cannot be read as a checkpoint"),
 }
 
@@ -281,6 +282,66 @@ def test_truncated_safetensors_and_files_without_tensors_are_refused(tmp_path):
     torch.save({"epoch": 3}, tmp_path / "c.pth")
     with pytest.raises(InvalidInputError, match="holds no tensor"):
         load_encoder("resnet18", tmp_path / "c.pth")
+
+
+def hollow(state, form):
+    state = dict(state)
+    state["bn1.weight"] = form(state["bn1.weight"])
+    return state
+
+
+NO_NUMBERS = {
+    "sparse": (lambda w: w.to_sparse(), "bn1.weight in .* is torch.sparse_coo, not one dense block"),
+    "complex": (lambda w: w.to(torch.complex64), "bn1.weight in .* has type torch.complex64"),
+    "codes": (lambda w: w.to(torch.int8), "bn1.weight in .* has type torch.int8"),
+    "flags": (lambda w: w > 0, "bn1.weight in .* has type torch.bool"),
+    "meta": (lambda w: w.to("meta"), "bn1.weight in .* is empty .meta."),
+}
+
+
+@pytest.mark.parametrize("name", NO_NUMBERS)
+def test_tensors_that_are_no_dense_real_numbers_are_refused(name, tmp_path):
+    form, message = NO_NUMBERS[name]
+    torch.save(hollow(weights_of(1), form), tmp_path / "c.pth")
+    with pytest.raises(InvalidInputError, match=message):
+        load_encoder("resnet18", tmp_path / "c.pth", **SIZE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.float8_e4m3fn])
+def test_weights_of_other_precision_are_loaded(dtype, tmp_path):
+    state = {key: value.to(dtype) if value.is_floating_point() else value for key, value in weights_of(1).items()}
+    torch.save(state, tmp_path / "c.pth")
+    loaded = load_encoder("resnet18", tmp_path / "c.pth", **SIZE).encoder
+    torch.testing.assert_close(loaded.conv1.weight.data, state["conv1.weight"].float(), rtol=0, atol=0)
+
+
+def test_dicts_without_end_are_refused(tmp_path):
+    endless = {}
+    endless["again"] = endless
+    many = {"leaf": torch.zeros(1)}
+    for _ in range(40):
+        many = {"a": many, "b": many}
+    for content in (endless, many):
+        torch.save(content, tmp_path / "c.pth")
+        with pytest.raises(InvalidInputError, match="is no state dict"):
+            load_encoder("resnet18", tmp_path / "c.pth", **SIZE)
+
+
+def test_claims_are_compared_with_what_a_file_holds(tmp_path):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes((2**60).to_bytes(8, "little") + b"{}")
+    with pytest.raises(InvalidInputError, match="claims a header of 1,152,921,504,606,846,976"):
+        load_encoder("mlp", path, d=4)
+    write_tensors(path, {"layers.1.weight": torch.zeros(2, 4)}, {"encoder": {"name": "mlp", "d": 10**9, "depth": 0}})
+    with pytest.raises(InvalidInputError, match="says d=1,000,000,000, but all its tensors together hold 8 numbers"):
+        load_encoder(weights=path)
+    write_tensors(path, {"layers.1.weight": torch.zeros(2, 4)}, {"encoder": ["mlp"]})
+    with pytest.raises(InvalidInputError, match="does not name an encoder of this package"):
+        load_encoder(weights=path)
+    with zipfile.ZipFile(tmp_path / "c.pth", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"0" * 10**6)
+    with pytest.raises(InvalidInputError, match="parts must not be packed"):
+        load_encoder("mlp", tmp_path / "c.pth", d=4)
 
 
 # Our own files
@@ -344,12 +405,19 @@ NUMBER = 3
 
 def no_module():
     return 5
+
+def breaks(width=1):
+    raise RuntimeError("the\\x1b[31m disk is on fire")
+
+def leaves():
+    raise SystemExit(7)
 """
 
 
 @pytest.fixture
 def user_module(tmp_path, monkeypatch):
     (tmp_path / "users_own_nets.py").write_text(USER_MODULE)
+    (tmp_path / "breaking_module.py").write_text("import torch\n1 / 0\n")
     monkeypatch.chdir(tmp_path)
     yield "users_own_nets"
     sys.modules.pop("users_own_nets", None)
@@ -376,12 +444,22 @@ def test_users_encoder_is_filled_behind_any_prefix(user_module, tmp_path):
 FACTORIES = {
     "unknown": ("vgg", {}, r"'vgg' is no encoder of this package \(mlp, .*'module:factory'"),
     "no module": ("absent_module:Net", {}, "no module 'absent_module' was found .* nor in"),
-    "no attribute": ("users_own_nets:Nothing", {}, "module users_own_nets has no 'Nothing'"),
+    "no attribute": ("users_own_nets:Nothing", {}, "module 'users_own_nets' has no 'Nothing'"),
     "not callable": ("users_own_nets:NUMBER", {}, "is a int"),
     "no module made": ("users_own_nets:no_module", {}, "returned a int, not a torch module"),
     "argument": ("users_own_nets:Net", dict(depth=2), r"cannot be called with depth: .* signature is \(width=3\)"),
     "built already": ("users_own_nets:READY", dict(width=2), "width cannot be passed to an encoder that is already"),
     "built-in argument": ("mlp", {}, "'mlp' cannot be called with no arguments: missing a required argument: 'd'"),
+    "a builtin": ("builtins:dict", {}, "no factory of encoders|returned a dict"),
+    "a function that breaks": ("users_own_nets:breaks", {}, r"failed \(the\\x1b\[31m disk is on fire\)"),
+    "a function that leaves": ("users_own_nets:leaves", {}, "tried to end the program"),
+    "a module that breaks": ("breaking_module:Net", {}, "importing 'breaking_module' failed"),
+    "relative": (".:Net", {}, "does not read 'module:factory'"),
+    "a path": ("../evil:Net", {}, "does not read 'module:factory'"),
+    "escapes": ("a\x1b[31m:b", {}, r"a\\x1b\[31m:b"),
+    "a size that is none": ("mlp", dict(d=4, width="wide"), "width='wide' must be a whole number"),
+    "a size beyond memory": ("mlp", dict(d=10**6, width=10**6), "parameters, more than 2,000,000,000"),
+    "layers without end": ("mlp", dict(d=4, depth=10**9), "depth='1000000000' must be .* at most 1,000"),
     "neither": (None, {}, "neither a factory nor weights"),
 }
 

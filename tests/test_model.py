@@ -15,7 +15,7 @@ from krepes.kernels.classic import RBF, Linear
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.model import Krepes
 from krepes.objectives import OBJECTIVES, BarlowTwins
-from krepes.runs.store import ARRAYS, MANIFEST
+from krepes.runs.store import MANIFEST
 from krepes.views import GaussianNoise, ViewStream
 
 
@@ -23,6 +23,10 @@ from krepes.views import GaussianNoise, ViewStream
 def X(generator):
     centres = 3 * torch.randn(4, 5, generator=generator)
     return centres[torch.arange(300) % 4] + 0.5 * torch.randn(300, 5, generator=generator)
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def model(**changed):
@@ -95,8 +99,7 @@ def test_same_seed_gives_the_same_bytes(kernel, objective, X, tmp_path):
     for name in ("one", "two"):
         settings = {"objective": objective, "augment": GaussianNoise(0.3), "m": 20, "h": 6, "progress": False}
         Krepes(kernel(), **settings).fit(X).save(tmp_path / name)
-    for file in (ARRAYS, MANIFEST):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+    assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
 @pytest.mark.parametrize("objective", ["barlow_twins", "kpca", "kae", "simclr"])
@@ -119,8 +122,7 @@ def test_a_loaded_run_can_be_saved_and_fitted_again(X, tmp_path):
     saved.save(tmp_path / "run")
     loaded = Krepes.load(tmp_path / "run", RBF(2.0))
     loaded.save(tmp_path / "again")
-    for file in (ARRAYS, MANIFEST):
-        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+    assert content(tmp_path / "run") == content(tmp_path / "again")
     refitted = clone(loaded).set_params(augment=GaussianNoise(0.3)).fit(X)  # the same objective, the same selector
     torch.testing.assert_close(refitted.A_, saved.A_, rtol=0, atol=0)
 
@@ -242,12 +244,12 @@ def test_foreign_and_broken_run_folders_are_refused_and_kept(X, tmp_path):
     with pytest.raises(RunFolderError, match="kernel given to load is not that of"):
         Krepes.load(tmp_path / "run", RBF(3.0))
     shutil.copytree(tmp_path / "run", tmp_path / "short")
-    content = (tmp_path / "short" / ARRAYS).read_bytes()
-    (tmp_path / "short" / ARRAYS).write_bytes(content[:-100])
+    arrays = next((tmp_path / "short").glob("arrays-*.safetensors"))
+    arrays.write_bytes(arrays.read_bytes()[:-100])
     with pytest.raises(RunFolderError, match="truncated or altered"):
         Krepes.load(tmp_path / "short", RBF(2.0))
-    (tmp_path / "short" / ARRAYS).unlink()
-    with pytest.raises(RunFolderError, match="not a complete run folder"):
+    arrays.unlink()
+    with pytest.raises(RunFolderError, match="cannot be read"):
         Krepes.load(tmp_path / "short", RBF(2.0))
     (tmp_path / "run" / MANIFEST).write_text("{}")
     with pytest.raises(RunFolderError, match="not a manifest of ours"):

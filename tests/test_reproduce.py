@@ -93,7 +93,7 @@ def test_recipes_are_settings_that_a_file_can_hold(scale, tmp_path):
     settings = recipe("mnist", loss="vicreg", scale=scale, seed=3)
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(settings.to_dict()))
-    assert Settings.gather(path, {}) == settings and settings.pretrain == "vicreg" and settings.seed == 3
+    assert Settings.gather(path, {}) == settings and settings.loss == "vicreg" and settings.seed == 3
 
 
 def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):

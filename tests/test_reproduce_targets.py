@@ -19,7 +19,7 @@ TINY = Scale(
 @pytest.fixture
 def embedded(monkeypatch):
     def recipe(data, *, loss, scale, seed):
-        return replace(PEOPLE if data in TABLES else DIGITS, pretrain=loss, seed=seed, epochs=1)
+        return replace(PEOPLE if data in TABLES else DIGITS, loss=loss, seed=seed, epochs=1)
 
     monkeypatch.setattr("krepes.reproduce.trial.recipe", recipe)
     monkeypatch.setitem(SCALES, "quick", TINY)

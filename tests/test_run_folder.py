@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -332,3 +333,34 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bytes(table, tmp_path):
     for name in ("killed", "calm"):
         assert subprocess.run([*run_it, str(tmp_path / name), "no"]).returncode == 0
     assert content(tmp_path / "killed") == content(tmp_path / "calm")
+
+
+# A disk that fails
+
+
+@pytest.mark.parametrize(
+    "call", ["os.fsync", "os.replace", "pathlib.Path.replace", "pathlib.Path.write_bytes", "os.open"]
+)
+@pytest.mark.parametrize("after", [0, 1, 3, 6])
+def test_a_write_that_fails_leaves_the_old_run_or_the_new_one(run, table, monkeypatch, call, after):
+    """Whatever call of the system fails, and whenever: the folder opens, and holds one run whole."""
+    module, _, name = call.rpartition(".")
+    owner = {"os": os, "pathlib.Path": Path}[module]
+    real, calls = getattr(owner, name), []
+
+    def failing(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) > after:
+            raise OSError(28, "No space left on device")
+        return real(*arguments, **options)
+
+    space = open_run(run)
+    before = space.settings.seed
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, failing)
+        try:
+            fit(chosen(table, seed=1), run, progress=False)
+        except (RunFolderError, InvalidInputError, OSError):
+            pass
+    assert open_run(run).settings.seed in {before, 1}
+    assert not [path for path in run.rglob("*.tmp")] or call in {"os.open"}

@@ -25,7 +25,7 @@ ROOMS = (
     ("Start here", ("krepes",)),
     ("Explanations", ("krepes.attribution", "krepes.concepts", "krepes.influence")),
     ("Audits, figures, reports", ("krepes.audit", "krepes.figures", "krepes.report")),
-    ("The model's parts", ("krepes.kernels", "krepes.landmarks", "krepes.objectives", "krepes.engine")),
+    ("The model's parts", ("krepes.model", "krepes.kernels", "krepes.landmarks", "krepes.objectives", "krepes.engine")),
     ("Data, views, encoders", ("krepes.data", "krepes.views", "krepes.encoders")),
     ("Runs and commands", ("krepes.runs", "krepes.storage", "krepes.reproduce", "krepes.cli")),
 )

@@ -45,5 +45,5 @@ def with_parameters(module: nn.Module, parameters: dict[str, Tensor]) -> Callabl
 def per_sample_jacobian(
     function: Callable[[dict[str, Tensor], Any], Tensor], parameters: dict[str, Tensor], X: Any
 ) -> dict[str, Tensor]:
-    """Return the Jacobians of ``function(parameters, x)`` ``(r,)`` at each sample: ``(n, r, *shape)`` a parameter."""
+    """Return the Jacobians of ``function(parameters, x)`` ``(r,)`` at each sample: ``(n, r, *shape)`` per parameter."""
     return torch.func.vmap(lambda x: torch.func.jacrev(function)(parameters, x))(X)

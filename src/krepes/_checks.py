@@ -21,7 +21,7 @@ def require_finite(x: Tensor, what: str) -> None:
     first = tuple(int(i) for i in bad.nonzero()[0])
     raise InvalidInputError(
         f"{what} holds {int(bad.sum())} NaN or infinite entries of {x.numel()}, the first at index {first}. "
-        f"Every entry must be finite: impute or drop those rows before calling."
+        f"Every entry must be finite: impute or drop those samples before calling."
     )
 
 

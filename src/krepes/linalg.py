@@ -54,7 +54,7 @@ class LinearOperator:
         return self.matvec(v)
 
     def to_dense(self, *, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Return the matrix, ``(size, size)``, one product a column: for tests and tiny problems."""
+        """Return the matrix, ``(size, size)``, one product per column: for tests and tiny problems."""
         size = int(torch.Size(self.shape).numel())
         columns = [self.matvec(e.reshape(self.shape)).reshape(-1) for e in torch.eye(size, dtype=dtype)]
         return torch.stack(columns, dim=1)

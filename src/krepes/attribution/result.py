@@ -89,7 +89,7 @@ class Attribution:
     @cached_property
     def scores(self) -> Tensor:
         """Signed influence scores IS, ``(t, m)``; with one view, ``k(z_l, x_t) |ΔA_l|``."""
-        # |ΔA_lᵀ k| = |R k| with ΔA_lᵀ = Q R: p numbers a landmark instead of h, and no difference of squares.
+        # |ΔA_lᵀ k| = |R k| with ΔA_lᵀ = Q R: p numbers per landmark instead of h, and no difference of squares.
         R = torch.linalg.qr(self.dA.permute(1, 2, 0), mode="r").R  # (m, min(p, h), p)
         square = self.K_tm.new_zeros(len(self), self.m)
         for j in range(R.shape[1]):
@@ -165,7 +165,7 @@ class Attribution:
         """Return the first ``k`` landmarks of each sample as a tidy table.
 
         Args:
-            k: Landmarks a sample, at most ``m``.
+            k: Landmarks per sample, at most ``m``.
             by: One of `RANKINGS`.
 
         Returns:

@@ -15,7 +15,7 @@ from krepes.model import Krepes
 from krepes.views.source import as_source
 
 Visitor = Callable[[slice, Attribution], None]
-"""Gets each piece of a pass as it goes by, with the rows of the test set that it covers."""
+"""Gets each piece of a pass as it goes by, with the places in the test set that it covers."""
 
 # Arrays of the size of the kernel rows that live at once: the rows and their copies, scores, directions, rankings.
 COPIES = 8
@@ -62,7 +62,7 @@ def attributions(
             budget of their own.
 
     Yields:
-        The rows of ``X`` that a piece covers, and their attribution.
+        The places in ``X`` that a piece covers, and the attribution of those samples.
     """
     source, _ = as_source(model.samples(X))
     names = _ids(ids, source.n)

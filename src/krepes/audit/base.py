@@ -19,9 +19,16 @@ if TYPE_CHECKING:
 
 Unit = Literal["share", "gap", "number"]
 Verdict = Literal["good", "bad", "neutral"]
-Need = Literal["labels", "groups", "table", "hidden groups", "predictions", "concepts", "encoder", "training data"]
+Need = Literal[
+    "labels", "classes", "groups", "table", "hidden groups", "predictions", "concepts", "encoder", "training data"
+]
 NEEDS: dict[str, tuple[Callable[[Study], bool], str, str]] = {
     "labels": (lambda study: study.label_of is not None, "--label COLUMN", "labels=(training, test)"),
+    "classes": (
+        lambda study: study.label_of is not None and len(set(study.label_of[0])) > 1,
+        "--label COLUMN with two values or more",
+        "labels=(training, test) of two classes or more",
+    ),
     "groups": (lambda study: bool(study.groups), "--group COLUMN", "groups={name: (training, test)}"),
     "table": (lambda study: study.tables is not None, "a table as data", "tables=(training rows, test rows)"),
     "hidden groups": (

@@ -27,7 +27,7 @@ def aggregate(
     Args:
         attribution: Of ``t`` samples.
         concept: A concept, or a vector ``(h,)``.
-        k: Landmarks a sample; with all ``m`` of them, Ψ is ``<shift - Δγ, v>``.
+        k: Landmarks per sample; with all ``m`` of them, Ψ is ``<shift - Δγ, v>``.
         by: What selects them; the concept does not, it only weighs.
 
     Returns:

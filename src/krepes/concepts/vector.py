@@ -71,8 +71,8 @@ class ConceptVector:
     Attributes:
         name: What it is called in tables.
         v: Unit vector, ``(h,)``.
-        directions: Unit normals, one a draw of negatives, ``(r, h)``; ``v`` is along their mean.
-        accuracies: Balanced accuracy on the held-out third, one a draw, ``(r,)``; 0.5 is chance.
+        directions: Unit normals, one per draw of negatives, ``(r, h)``; ``v`` is along their mean.
+        accuracies: Balanced accuracy on the held-out third, one per draw, ``(r,)``; 0.5 is chance.
         random_directions: Unit normals of random concepts, ``(s, h)``.
         random_accuracies: Their held-out accuracies, ``(s,)``.
         sizes: Positives, negatives in the pool, negatives in a draw.

@@ -22,6 +22,9 @@ from krepes.data.values import shown
 from krepes.errors import InvalidInputError
 
 DELIMITERS = (",", ";", "\t", "|")
+HEADER = "Save it as CSV in UTF-8, with names in line 1."
+MOST_COLUMNS = 30_000
+LONGEST_HEADER = 2**24
 THOUSANDS = re.compile(r"[+-]?(?:[1-9]\d{0,2}\.\d{3}|\d{1,3})", re.ASCII)
 
 
@@ -79,6 +82,7 @@ def _header(path: Path, delimiter: str | None) -> tuple[list[str], str]:
     """Return the fields of the first line, and the delimiter that was given or splits it most."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"'):
         raise InvalidInputError(f"delimiter={delimiter!r} must be one character, not a quote or a line end.")
+    _require_columns(path)
     split = {mark: _first_line(path, mark) for mark in (*DELIMITERS, *([delimiter] if delimiter else []))}
     best = max(DELIMITERS, key=lambda mark: len(split[mark]))
     if delimiter is not None and len(split[delimiter]) == 1 < len(split[best]):
@@ -90,9 +94,20 @@ def _header(path: Path, delimiter: str | None) -> tuple[list[str], str]:
     return split[chosen], chosen
 
 
+def _require_columns(path: Path) -> None:
+    """Refuse a first line of more fields than tables have, before it is split five times."""
+    with foreign(f"{named(path)} has no readable header line", HEADER), open_text(path) as text:
+        line = text.readline(LONGEST_HEADER)
+    most = max(line.count(mark) for mark in DELIMITERS)
+    if most > MOST_COLUMNS:
+        raise InvalidInputError(
+            f"{named(path)} has {most:,} or more columns, at most {MOST_COLUMNS:,} are read. Save numbers of so many "
+            f"columns with numpy.save, as .npy."
+        )
+
+
 def _first_line(path: Path, delimiter: str) -> list[str]:
-    cannot = foreign(f"{named(path)} has no readable header line", "Save it as CSV in UTF-8, with names in line 1.")
-    with cannot, open_text(path) as text:
+    with foreign(f"{named(path)} has no readable header line", HEADER), open_text(path) as text:
         # The parser, not a split of our own: fields may be quoted.
         line = pd.read_csv(text, sep=delimiter, header=None, nrows=1, dtype=str, skipinitialspace=True, na_filter=False)
         return [str(field) for field in line.iloc[0]]

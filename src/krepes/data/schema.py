@@ -18,7 +18,7 @@ Identifiers are dropped, not hashed: hash buckets would make rows alike by accid
 from __future__ import annotations
 
 import json
-import sys
+import tomllib
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -39,11 +39,6 @@ from krepes.registry import load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DROPPED = ("constant", "identifier", "ignored")
 SHOWN = 20

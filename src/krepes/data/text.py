@@ -17,7 +17,7 @@ def printable(text: object, *, lines: bool = False) -> str:
     r"""Return text in which every hidden character is written as its escape, such as ``\x1b`` or ``\u202e``.
 
     Args:
-        text: Anything; its ``str`` is taken.
+        text: Anything; its ``str`` is taken, or the name of its type if it has none.
         lines: Keep line feeds, for messages of several lines.
 
     Returns:
@@ -27,7 +27,7 @@ def printable(text: object, *, lines: bool = False) -> str:
         >>> print(printable("a\x1b[31mb\u202ec"))
         a\x1b[31mb\u202ec
     """
-    return HIDDEN.sub(lambda found: found[0] if lines and found[0] == "\n" else _escape(found[0]), str(text))
+    return HIDDEN.sub(lambda found: found[0] if lines and found[0] == "\n" else _escape(found[0]), _written(text))
 
 
 def brief(error: BaseException) -> str:
@@ -35,6 +35,13 @@ def brief(error: BaseException) -> str:
     said = printable(str(error).strip().partition("\n")[0]).strip(" .")
     said = said if len(said) <= LONGEST_REASON else said[: LONGEST_REASON - 3] + "..."
     return said or type(error).__name__
+
+
+def _written(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # an integer of more digits than Python writes out
+        return f"<{type(value).__name__}>"
 
 
 def _escape(character: str) -> str:

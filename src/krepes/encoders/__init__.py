@@ -2,7 +2,8 @@
 
 from krepes.encoders.factory import BUILT_IN, build_encoder
 from krepes.encoders.frozen import FrozenEncoder
-from krepes.encoders.load import LoadedEncoder, LoadReport, load_encoder
+from krepes.encoders.load import LoadedEncoder, load_encoder
+from krepes.encoders.loaded import LoadReport
 from krepes.encoders.mlp import MLP
 from krepes.encoders.pretrain import PretrainResult, pretrain
 from krepes.encoders.resmlp import ResMLP

@@ -13,12 +13,18 @@ from typing import Any
 from torch import nn
 
 from krepes import registry
+from krepes.data.files import foreign
+from krepes.data.text import printable
+from krepes.data.values import shown
 from krepes.errors import InvalidInputError
 
 Factory = str | Callable[..., nn.Module] | nn.Module
 
 BUILT_IN: dict[str, Callable[..., nn.Module]] = registry.loaded(registry.ENCODERS)
 """Encoders of this package by name."""
+LAYERS = ("depth", "B")
+MOST_LAYERS = 1000
+MOST_PARAMETERS = 2 * 10**9
 
 
 def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
@@ -50,49 +56,114 @@ def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
             raise InvalidInputError(f"{_named(arguments)} cannot be passed to an encoder that is already built.")
         return make
     if not callable(make):
-        raise InvalidInputError(f"{factory!r} is a {type(make).__name__}. A function or class that returns a module.")
-    try:
-        inspect.signature(make).bind(**arguments)
-    except TypeError as error:
         raise InvalidInputError(
-            f"the factory {factory!r} cannot be called with {_named(arguments)}: {error}. "
-            f"Its signature is {inspect.signature(make)}."
-        ) from error
-    encoder = make(**arguments)
+            f"{_called_by(factory)} is a {type(make).__name__}. It must be a function or class that returns a module."
+        )
+    _require_call(factory, make, arguments)
+    if isinstance(factory, str) and factory in BUILT_IN:
+        _require_sizes(factory, arguments)
+    encoder = _called(make, arguments, f"the factory {_called_by(factory)} failed")
     if not isinstance(encoder, nn.Module):
-        raise InvalidInputError(f"the factory {factory!r} returned a {type(encoder).__name__}, not a torch module.")
+        raise InvalidInputError(
+            f"the factory {_called_by(factory)} returned a {type(encoder).__name__}, not a torch module. Return the "
+            f"encoder."
+        )
     return encoder
 
 
+def _called_by(factory: Factory) -> str:
+    return shown(factory if isinstance(factory, str) else getattr(factory, "__qualname__", type(factory).__name__))
+
+
 def _named(arguments: dict[str, Any]) -> str:
-    return ", ".join(arguments) or "no arguments"
+    return printable(", ".join(arguments)) or "no arguments"
+
+
+def _require_call(factory: Factory, make: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{_called_by(factory)} does not say what arguments it takes: it is no factory of encoders. Name a Python "
+            f"function or class that returns a module."
+        ) from error
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"the factory {_called_by(factory)} cannot be called with {_named(arguments)}: {printable(error)}. "
+            f"Its signature is {signature}."
+        ) from error
+
+
+def _require_sizes(name: str, arguments: dict[str, Any]) -> None:
+    """Refuse sizes that are none, or of a network that no machine holds, before it is built."""
+    bound = inspect.signature(BUILT_IN[name]).bind(**arguments)
+    bound.apply_defaults()
+    sizes = bound.arguments
+    for key, value in sizes.items():
+        most = MOST_LAYERS if key in LAYERS else MOST_PARAMETERS
+        if not isinstance(value, int) or abs(value) > most:
+            raise InvalidInputError(
+                f"{name}: {key}={shown(value)} must be a whole number, true or false, and at most {most:,}."
+            )
+    w = sizes["width"]
+    parameters = (
+        w * (sizes["d"] + sizes["out"] + (4 + 2 * sizes.get("depth", sizes.get("B", 0))) * w)
+        if "d" in sizes
+        else w * (6000 * w + 49 * sizes["in_channels"])
+    )
+    if parameters > MOST_PARAMETERS:
+        raise InvalidInputError(
+            f"{name} of these sizes has up to {parameters:,} parameters, more than {MOST_PARAMETERS:,}. Lower "
+            f"{_named(arguments)}."
+        )
+
+
+def _called(make: Callable[..., Any], arguments: dict[str, Any], problem: str) -> Any:
+    try:
+        with foreign(problem, "Correct its arguments, or the factory."):
+            return make(**arguments)
+    except SystemExit as error:
+        raise InvalidInputError(f"{problem}: it tried to end the program. It must return a module.") from error
 
 
 def _find(name: str) -> Any:
     if name in BUILT_IN:
         return BUILT_IN[name]
-    module_name, colon, path = name.partition(":")
-    if not (module_name and colon and path):
+    module_name, _, path = name.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
         raise InvalidInputError(
-            f"{name!r} is no encoder of this package ({', '.join(BUILT_IN)}) and does not read 'module:factory'."
+            f"{shown(name)} is no encoder of this package ({', '.join(BUILT_IN)}) and does not read 'module:factory'."
         )
-    try:
-        return reduce(getattr, path.split("."), _import(module_name))
-    except AttributeError as error:
-        raise InvalidInputError(f"the module {module_name} has no {path!r} ({error}).") from error
+    module = _import(module_name)
+    with foreign(f"the module {shown(module_name)} has no {shown(path)}", "Name one of its functions or classes."):
+        return reduce(getattr, path.split("."), module)
 
 
 def _import(name: str) -> Any:
     """Import a module as ``python -m`` would: the current directory comes first, for as long as it takes."""
-    here = os.getcwd()
+    with foreign("the current directory cannot be found", "Change to one that exists."):
+        here = os.getcwd()
     sys.path.insert(0, here)
     importlib.invalidate_caches()
+    try:
+        with foreign(f"importing {shown(name)} failed", "Correct the module, or name another."):
+            return _imported(name, here)
+    except SystemExit as error:
+        raise InvalidInputError(
+            f"importing {shown(name)} tried to end the program. Name a module that can be imported."
+        ) from error
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def _imported(name: str, here: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise InvalidInputError(
-            f"no module {error.name!r} was found when importing {name!r}, neither installed nor in {here}. "
-            f"Change to the directory that holds it, or install it."
+            f"no module {shown(error.name)} was found when importing {shown(name)}, neither installed nor in "
+            f"{printable(here)}. Change to the directory that holds it, or install it."
         ) from error
-    finally:
-        sys.path.remove(here)

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from krepes._checks import require_finite
+from krepes.data.files import foreign, named
+from krepes.data.text import printable
+from krepes.data.values import shown
 from krepes.encoders.factory import BUILT_IN, Factory, build_encoder
 from krepes.encoders.layouts import Layout, Place, find_places
+from krepes.encoders.loaded import LoadReport, some
 from krepes.encoders.resnet import ResNet
 from krepes.encoders.weights import read_weights
 from krepes.errors import InvalidInputError
@@ -20,50 +26,6 @@ HEADS = frozenset(
     "fc head heads classifier linear online_classifier projector projection projection_head predictor prediction_head "
     "prototypes queue queue_ptr".split()
 )
-
-
-@dataclass(frozen=True)
-class LoadReport:
-    """What was loaded from where.
-
-    Attributes:
-        path: The file.
-        layout: How the file names the parameters.
-        prefix: Container and prefix of the tensors that were used, such as ``state_dict/backbone.``.
-        alternatives: Other prefixes in the file that fit as well, such as those of a momentum encoder.
-        loaded: Names, in the encoder, of the tensors that were loaded.
-        missing: Names that the encoder has and the file has not.
-        unexpected: Names that the file has below the prefix and the encoder has not.
-        mismatched: Name, shape in the file, shape in the encoder, where these differ.
-        left_out: Tensors of heads, other networks and optimisers, which an encoder does not need.
-    """
-
-    path: Path
-    layout: str
-    prefix: str
-    alternatives: tuple[str, ...]
-    loaded: tuple[str, ...]
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
-    left_out: tuple[str, ...]
-
-    @property
-    def complete(self) -> bool:
-        """Whether every parameter came from the file, and the file had no other for this encoder."""
-        return not (self.missing or self.unexpected or self.mismatched)
-
-    def __str__(self) -> str:
-        """Return one line for what was found, and one for each thing that does not fit."""
-        lines = [f"{len(self.loaded)} tensors of {self.path} fit, prefix {self.prefix!r}, {self.layout}"]
-        lines += [f"as good: prefix {prefix!r}" for prefix in self.alternatives]
-        shapes = [f"{key} is {found} in the file, {own} in the encoder" for key, found, own in self.mismatched]
-        for what, items in (("missing", self.missing), ("unexpected", self.unexpected), ("of other shape", shapes)):
-            if items:
-                lines.append(f"{len(items)} {what}: {_some(items)}")
-        if self.left_out:
-            lines.append(f"{len(self.left_out)} left out: {_some(self.left_out)}")
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -110,6 +72,7 @@ def load_encoder(
     if factory is None:
         factory, recorded = _recorded(story, weights)
         arguments = recorded | arguments
+        _require_recorded(recorded, tensors, weights)
     encoder = build_encoder(factory, **arguments)
     report = _fill(encoder, tensors, Path(weights), strict, prefix)
     return LoadedEncoder(encoder.eval(), report)
@@ -117,16 +80,32 @@ def load_encoder(
 
 def _recorded(story: dict[str, Any], path: str | Path) -> tuple[str, dict[str, Any]]:
     """Return the name and the arguments of the encoder that a file was saved from."""
-    config = dict(story.get("encoder") or {})
+    stored = story.get("encoder")
+    config = dict(stored) if isinstance(stored, dict) else {}
     name = config.pop("name", None)
     # A file may name an encoder of this package and nothing else: "module:factory" of a stranger would be imported.
-    if name not in BUILT_IN:
-        raise InvalidInputError(f"{path} does not name an encoder of this package ({name!r}). Pass its factory.")
+    if not isinstance(name, str) or name not in BUILT_IN:
+        raise InvalidInputError(
+            f"{named(path)} does not name an encoder of this package ({shown(name)}). Pass its factory."
+        )
     return name, config
 
 
+def _require_recorded(recorded: dict[str, Any], tensors: dict[str, Tensor], path: str | Path) -> None:
+    """Refuse sizes in a file that its tensors do not bear out: building such a network would fill the memory first."""
+    held = sum(tensor.numel() for tensor in tensors.values())
+    for key, value in recorded.items():
+        if isinstance(value, int) and value > max(held, 1000):
+            raise InvalidInputError(
+                f"{named(path)} says {key}={value:,}, but all its tensors together hold {held:,} numbers. Pass the "
+                f"factory that belongs to these weights, with its arguments."
+            )
+
+
 def _fill(encoder: nn.Module, tensors: dict[str, Tensor], path: Path, strict: bool, prefix: str) -> LoadReport:
-    own = encoder.state_dict()
+    own = {key: value for key, value in encoder.state_dict().items() if isinstance(value, Tensor)}
+    if any(is_lazy(value) for value in own.values()):
+        raise InvalidInputError("the encoder has lazy layers without shapes yet. Call it once on a batch, then load.")
     place, alternatives = _choose(own, tensors, path, prefix)
     there = {key: place.prefix + place.layout.alias(key) for key in own}
     fitting = {k: tensors[name] for k, name in there.items() if name in tensors and tensors[name].shape == own[k].shape}
@@ -151,9 +130,23 @@ def _fill(encoder: nn.Module, tensors: dict[str, Tensor], path: Path, strict: bo
     _require_fit(report, strict)
     _require_stem(encoder, place.layout)
     for key, tensor in fitting.items():
-        require_finite(tensor, f"{key} in {path}")
-    encoder.load_state_dict(fitting, strict=False)
+        _require_numbers(tensor, own[key], f"{printable(key)} in {named(path)}")
+    with foreign(f"the encoder refused the weights of {named(path)}", "Pass the factory they were made with."):
+        encoder.load_state_dict(fitting, strict=False)
     return report
+
+
+def _require_numbers(tensor: Tensor, own: Tensor, what: str) -> None:
+    """Refuse what torch would take for the weights but is not: no values, a part of them, or codes for them."""
+    if tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
+        form = "quantised" if tensor.is_quantized else "empty (meta)" if tensor.is_meta else str(tensor.layout)
+        raise InvalidInputError(f"{what} is {form}, not one dense block of numbers. Save it dense: tensor.to_dense().")
+    if own.is_floating_point() and not tensor.is_floating_point():
+        raise InvalidInputError(
+            f"{what} has type {tensor.dtype}, the encoder's is {own.dtype}: complex numbers would lose a part, whole "
+            f"numbers may be codes of a compressed file. Save real numbers."
+        )
+    require_finite(tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize < 4 else tensor, what)
 
 
 def _choose(
@@ -162,15 +155,15 @@ def _choose(
     places = find_places(own, tensors)
     if not places:
         raise InvalidInputError(
-            f"no name in {path} fits the encoder: it holds {_some(list(tensors))}; the encoder has {_some(list(own))}. "
-            f"Pass the factory that belongs to these weights."
+            f"no name in {named(path)} fits the encoder: it holds {some(list(tensors))}; the encoder has "
+            f"{some(list(own))}. Pass the factory that belongs to these weights."
         )
     if prefix != "auto":
         asked = [place for place in places if _is_asked(place.prefix, prefix)]
         if not asked:
             raise InvalidInputError(
-                f"no name of the encoder follows prefix={prefix!r} in {path}. There are names behind "
-                f"{_some([repr(place.prefix) for place in places])}."
+                f"no name of the encoder follows prefix={prefix!r} in {named(path)}. There are names behind "
+                f"{some([repr(place.prefix) for place in places])}."
             )
         return asked[0], ()
     best = places[0]
@@ -212,7 +205,3 @@ def _require_stem(encoder: nn.Module, layout: Layout) -> None:
             f"a {layout.name} pads its stem by {layout.cifar_padding}, this encoder by {encoder.conv1.padding[0]}. "
             f"Pass cifar_padding={layout.cifar_padding}."
         )
-
-
-def _some(items: list[str] | tuple[str, ...], shown: int = 4) -> str:
-    return ", ".join(items[:shown]) + (f", and {len(items) - shown} more" if len(items) > shown else "")

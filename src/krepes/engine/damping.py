@@ -25,7 +25,7 @@ GRID = tuple(10.0**power for power in range(4, -7, -1))
 LOOSE = 1e-6
 """Relative residual of the search's direct solves: far below what tells two dampings apart."""
 PATIENCE = 2
-"""Solves get dearer as the damping falls: the search ends after so many values without a lower loss."""
+"""Solves cost more as the damping falls: the search ends after so many values without a lower loss."""
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class RowStore:
         return int(self.shards[0].shape[1])
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        """Yield ``K̄``, ``(p, b, q + 1)``, float64: ``size`` samples a batch, fewer in the last, in stream order.
+        """Yield ``K̄``, ``(p, b, q + 1)``, float64: ``size`` samples per batch, fewer in the last, in stream order.
 
         Args:
             size: Samples in a batch; how the rows were cut into shards does not show.

@@ -1,4 +1,4 @@
-"""The records a solve leaves behind: each damping tried, each step, and the whole story as plain data."""
+"""The records that a solve leaves behind: each damping tried, each step, and all of them as plain data."""
 
 from __future__ import annotations
 
@@ -127,15 +127,15 @@ class Solution:
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the coefficients, as plain JSON values."""
         names = "converged iterations residual damping damping_absolute gain loss_before loss_after tol".split()
-        story = {name: getattr(self, name) for name in names}
-        return story | {"steps": [dataclasses.asdict(step) for step in self.steps]}
+        found = {name: getattr(self, name) for name in names}
+        return found | {"steps": [dataclasses.asdict(step) for step in self.steps]}
 
     @classmethod
-    def from_dict(cls, story: dict[str, Any], theta0: Tensor, theta: Tensor) -> Solution:
+    def from_dict(cls, stored: dict[str, Any], theta0: Tensor, theta: Tensor) -> Solution:
         """Return the solution that `to_dict` described, with its coefficients, ``(q + 1, h)`` each."""
 
         def step(fields: dict[str, Any]) -> Step:
             grid = tuple(DampingTrial(**trial) for trial in fields["grid"])
             return Step(**fields | {"history": tuple(fields["history"]), "grid": grid})
 
-        return cls(theta0, theta, tuple(step(fields) for fields in story["steps"]), story["tol"])
+        return cls(theta0, theta, tuple(step(fields) for fields in stored["steps"]), stored["tol"])

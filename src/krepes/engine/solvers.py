@@ -53,17 +53,17 @@ def solve(
     require_range(steps, "steps", low=1)
     require_finite(theta0, "theta0")
     theta0 = theta0.detach().to(torch.float64)
-    objective, theta, story = objective.at(data, theta0), theta0, list[Step]()
+    objective, theta, taken = objective.at(data, theta0), theta0, list[Step]()
     for index in range(steps):
         expansion = expand(objective, data, theta, max_iterations=max_iterations)
         best, grid = _choose(expansion, damping, relative, tol)
         _require_step(best, objective.name)
         literal = index == 0 and damping != "auto"
-        story.append(_record(expansion, best, grid, accepted=literal or best.loss < expansion.linearisation.value))
-        if not story[-1].accepted:
+        taken.append(_record(expansion, best, grid, accepted=literal or best.loss < expansion.linearisation.value))
+        if not taken[-1].accepted:
             break
         theta = theta + best.solution.x
-    solution = Solution(theta0, theta, tuple(story), tol)
+    solution = Solution(theta0, theta, tuple(taken), tol)
     _warn(solution)
     return solution
 

@@ -1,4 +1,4 @@
-"""Counterfactual influence: which training rows, weighted up, would change this outcome, and by how much?"""
+"""Counterfactual influence: which training samples, weighted up, would change this outcome, and by how much?"""
 
 from krepes.influence.compute import influence_of
 from krepes.influence.ladder import How

@@ -19,7 +19,7 @@ from krepes.objectives import Objective
 
 @dataclass(frozen=True)
 class Adjoints:
-    """``V`` ``(O, q + 1, h)``, one adjoint an outcome, with the relative residual of each solve and their ``λ``."""
+    """``V`` ``(O, q + 1, h)``, one adjoint per outcome, with the relative residual of each solve and their ``λ``."""
 
     V: Tensor
     residuals: tuple[float, ...]

@@ -1,10 +1,10 @@
-r"""Counterfactual influence of every training row on any outcome: one adjoint solve each, one pass for all.
+r"""Counterfactual influence of every training sample on any outcome: one adjoint solve each, one pass for all.
 
     I_i(o) = -∇oᵀ (H + λ I)⁻¹ d/dw_i ∇L(Θ*; w)  =  -( ds/dw_i - Σ_j w_j ds/dw_j ),      s(w) = <v, ∇L(Θ*; w)>
 
-The derivative is along ``e_i - w``: the row is weighted up and all others down, so influences sum to zero. ``H`` is the
-Gauss-Newton matrix at ``Θ*``, the coefficients after the step. This answers "what if this row were not there?", which
-the landmark scores of `krepes.attribution` do not.
+The derivative is along ``e_i - w``: the sample is weighted up and all others down, so influences sum to zero. ``H`` is
+the Gauss-Newton matrix at ``Θ*``, the coefficients after the step. This answers "what if this sample were not there?",
+which the landmark scores of `krepes.attribution` do not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def influence_of(
     memory_budget: MemoryBudget | None = None,
     progress: bool = True,
 ) -> Influence:
-    """Return the influence of every training row on every outcome.
+    """Return the influence of every training sample on every outcome.
 
     Args:
         model: A fitted model.
@@ -62,10 +62,10 @@ def influence_of(
             ``"auto"`` for the best that data, loss and ``how.seconds`` allow. `krepes.influence.ladder` has more.
         how: What replays need: loss, recordings, sizes, seconds.
         stream: The training data; needed for a loaded model, else the stream of the fit.
-        ids: The user's row ids, one a sample; by default ``0..n-1``.
+        ids: The user's row ids, one per sample; by default ``0..n-1``.
         damping: Absolute ``λ`` of ``(H + λ I)`` of the surrogate; by default the one the fit chose.
-        draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views, a pass each:
-            what a row does on average over its augmentations, which predicts retraining better.
+        draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views, one pass for
+            each: what a sample does on average over its augmentations, which predicts retraining better.
         path: A ``.npy`` file for the values, mapped from there; without it they are held in memory.
         memory_budget: For the kernel rows of a batch, and for the values if there is no ``path``; by default the
             model's. Beside them an outcome holds ``(q + 2 p² h) h`` numbers, whatever n.

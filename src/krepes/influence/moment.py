@@ -1,4 +1,4 @@
-r"""How a row moves ``s = <v, ∇L(Θ*; M)>`` through the moments, seen through the ``2h`` directions that matter.
+r"""How a sample moves ``s = <v, ∇L(Θ*; M)>`` through the moments, seen through the ``2h`` directions that matter.
 
 A loss of the embeddings sees a kernel row ``k`` only as ``Aᵀk``, and its gradient along ``v = [V ; νᵀ]`` only as
 ``Vᵀk``. So ``2h`` virtual landmarks stand in for the ``q`` points, without approximation:
@@ -9,7 +9,7 @@ A loss of the embeddings sees a kernel row ``k`` only as ``Aᵀk``, and its grad
 
     d s / d w_i = Σ_uv k̃_iuᵀ G̃_uv k̃_iv  (+ k̃_iuᵀ G̃_X x_iu for the autoencoder),
 
-and ``T G̃ Tᵀ``, of rank at most ``2h + 1``, is never formed: a row costs O(p q h + p² h²) an outcome.
+and ``T G̃ Tᵀ``, of rank at most ``2h + 1``, is never formed: a sample costs O(p q h + p² h²) per outcome.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class MomentProducts:
 
     Args:
         objective: The loss.
-        moments: Of the training rows.
+        moments: Of the training samples.
         theta: ``Θ*``, ``(q + 1, h)``.
     """
 

@@ -1,4 +1,4 @@
-r"""What the influence of every row adds up to: the rows that matter most, and the effect of removing sets of them.
+r"""What the influence of every sample adds up to: the ones that matter most, and the effect of removing sets of them.
 
 I_i(o) = d o / d w_i along e_i - w,      removing S changes o by  -Σ_{i in S} w_i I_i  to first order,   w_i = 1/n
 """
@@ -31,7 +31,7 @@ SORT_KEYS: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True)
 class Influence:
-    """Influence of every training row on every outcome.
+    """Influence of every training sample on every outcome.
 
     Attributes:
         values: ``I``, ``(n, O)``, float64, in memory or on disk; each column of a scale-free loss sums to zero.
@@ -75,14 +75,14 @@ class Influence:
         return f"{self.names[outcome]} would {verb} by {abs(change):.2g} if row {self.ids[row]} had not been there"
 
     def top(self, k: int = 10, *, by: By = "raises") -> pd.DataFrame:
-        """Return the ``k`` rows of each outcome that matter most.
+        """Return the ``k`` samples that matter most for each outcome.
 
         Args:
-            k: Rows an outcome, at most n.
-            by: ``"raises"`` for rows that raise the outcome, strongest first; ``"lowers"``; or ``"magnitude"``.
+            k: Samples per outcome, at most n.
+            by: ``"raises"`` for samples that raise the outcome, strongest first; ``"lowers"``; or ``"magnitude"``.
 
         Returns:
-            Columns ``outcome, rank, row, id, influence``.
+            Columns ``outcome, rank, row, id, influence``; ``row`` is the place in the training data.
 
         Raises:
             InvalidInputError: If ``by`` is unknown or ``k`` out of range.
@@ -98,7 +98,7 @@ class Influence:
         return pd.concat(parts, ignore_index=True)
 
     def removal(self, rows: ArrayLike) -> pd.Series[float]:
-        """Return the first-order change of every outcome if a set of rows were removed.
+        """Return the first-order change of every outcome if a set of samples were removed.
 
         Args:
             rows: Positions ``(r,)`` in the training data, or a mask ``(n,)``.
@@ -111,21 +111,21 @@ class Influence:
         return pd.Series(effect, index=self.names, name="effect of removal")
 
     def group_totals(self, groups: Sequence[Any] | ArrayLike) -> pd.DataFrame:
-        """Return what removing each group of rows would do to every outcome, to first order.
+        """Return what removing each group of samples would do to every outcome, to first order.
 
         Args:
-            groups: The group of every training row, ``(n,)``.
+            groups: The group of every training sample, ``(n,)``.
 
         Returns:
-            A line a group, a column an outcome, and the column ``rows`` with the size of the group.
+            One line per group, one column per outcome, and the column ``rows`` with the size of the group.
 
         Raises:
-            InvalidInputError: If there is not one group for each row.
+            InvalidInputError: If there is not one group for each sample.
         """
         labels = np.asarray(groups)
         if labels.shape != (len(self.values),):
             raise InvalidInputError(
-                f"groups has shape {labels.shape}: one for each of {len(self.values)} rows is required."
+                f"groups has shape {labels.shape}: there must be one for each of {len(self.values)} samples."
             )
         totals = {label: self.removal(labels == label) for label in pd.unique(labels)}
         frame = pd.DataFrame.from_dict(totals, orient="index", columns=list(self.names))
@@ -133,7 +133,7 @@ class Influence:
         return frame.sort_index().rename_axis("group")
 
     def to_frame(self) -> pd.DataFrame:
-        """Return all values, tidy: columns ``row, id, outcome, influence``, one line a row and outcome."""
+        """Return all values, tidy: columns ``row, id, outcome, influence``, one line per sample and outcome."""
         n, outcomes = self.values.shape
         return pd.DataFrame({
             "row": np.repeat(np.arange(n), outcomes),

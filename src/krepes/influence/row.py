@@ -1,4 +1,4 @@
-r"""How a row moves ``s = <v, ∇L(Θ*; w)>`` where the loss needs the rows: autodiff in weights inside a batch.
+r"""How a sample moves ``s = <v, ∇L(Θ*; w)>`` where the loss needs the rows: autodiff in weights inside a batch.
 
 A batch of ``b`` samples with weights ``w`` has the loss ``ℓ(Z, w)``, equal to ``b`` times the unweighted one at
 ``w = 1``. A weight counts how often a sample is present: for BYOL and for explicit triplets ``ℓ = Σ_i w_i ℓ_i``, for
@@ -26,7 +26,7 @@ from krepes.objectives.triplets import Triplets
 
 
 def row_sensitivity(loss: BatchLoss, Kbar: Tensor, theta: Tensor, V: Tensor) -> Tensor:
-    """Return ``ds/dw_i`` of the rows of a batch for every outcome.
+    """Return ``ds/dw_i`` of the samples of a batch for every outcome.
 
     Args:
         loss: Of this batch.
@@ -59,7 +59,7 @@ def weighted_value(loss: BatchLoss, Z: Tensor, w: Tensor) -> Tensor:
         InvalidInputError: If the loss says nothing about weights.
     """
     raise InvalidInputError(
-        f"the influence of a row on {type(loss).__name__} is not defined: nothing says how a sample's weight enters "
+        f"the influence of a sample on {type(loss).__name__} is not defined: nothing says how a sample's weight enters "
         f"it. Register how with `krepes.influence.row.weighted_value.register`."
     )
 
@@ -85,7 +85,7 @@ def _(loss: NTXent, Z: Tensor, w: Tensor) -> Tensor:
 def _(loss: Triplets, Z: Tensor, w: Tensor) -> Tensor:
     if loss.negative != 2:
         raise InvalidInputError(
-            "the influence of a row on triplets whose negatives are drawn inside a batch is not defined: a row is then "
+            "the influence of a sample on triplets whose negatives are drawn inside a batch is not defined: it is then "
             "part of two triplets. Use a stream of three views (x, x+, x-)."
         )
     s = (Z[0] * Z[2]).sum(1)

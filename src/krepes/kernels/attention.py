@@ -44,25 +44,26 @@ def attention(
     """Return ``(output (L, N, E), weights or None)``, or ``None`` where this form does not cover the call."""
     exotic = bias_k is not None or static_k is not None or static_v is not None or add_zero_attn
     packed = in_proj_weight is not None and query is key and key is value
-    if exotic or query.ndim != 3 or not (packed or use_separate_proj_weight) or (training and dropout_p > 0):
+    apart = use_separate_proj_weight and in_proj_bias is None
+    if exotic or query.ndim != 3 or not (packed or apart) or (training and dropout_p > 0):
         return None
     if packed:
         q, k, v = F.linear(query, in_proj_weight, in_proj_bias).chunk(3, dim=-1)  # type: ignore[arg-type]
     else:
-        if in_proj_bias is not None:
-            return None
         q, k, v = F.linear(query, q_proj_weight), F.linear(key, k_proj_weight), F.linear(value, v_proj_weight)  # type: ignore[arg-type]
-    L, N, E = query.shape
-    S, width = key.shape[0], E // num_heads
-    q, k, v = (x.reshape(-1, N, num_heads, width).permute(1, 2, 0, 3) for x in (q, k, v))  # (N, heads, L or S, width)
-    logits = q @ k.transpose(-2, -1) / math.sqrt(width)
-    logits = _mask(logits, attn_mask, key_padding_mask, (N, num_heads, L, S))
-    weights = logits.softmax(-1)
-    out = (weights @ v).permute(2, 0, 1, 3).reshape(L, N, E)
+    out, weights = _attend(q, k, v, num_heads, attn_mask, key_padding_mask)
     out = F.linear(out, out_proj_weight, out_proj_bias)
-    if not need_weights:
-        return out, None
-    return out, weights.mean(1) if average_attn_weights else weights
+    shown = weights.mean(1) if average_attn_weights else weights
+    return out, shown if need_weights else None
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Any, padding: Any) -> tuple[Tensor, Tensor]:
+    """Return the values by attention, ``(L, N, E)``, and its weights, ``(N, heads, L, S)``, from the projections."""
+    (L, N, E), S, width = q.shape, k.shape[0], q.shape[2] // heads
+    q, k, v = (x.reshape(-1, N, heads, width).permute(1, 2, 0, 3) for x in (q, k, v))  # (N, heads, L or S, width)
+    logits = q @ k.transpose(-2, -1) / math.sqrt(width)
+    weights = _mask(logits, mask, padding, (N, heads, L, S)).softmax(-1)
+    return (weights @ v).permute(2, 0, 1, 3).reshape(L, N, E), weights
 
 
 def _mask(logits: Tensor, attn_mask: Any, key_padding_mask: Any, shape: tuple[int, int, int, int]) -> Tensor:

@@ -16,7 +16,6 @@ from torch import Tensor
 from krepes import batches
 from krepes._describe import Description
 from krepes.batches import Batch
-from krepes.linalg import without_autocast
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,8 @@ class Kernel(ABC):
     def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
         """Return ``φ̄ = Σ w_i φ_{x_i}``, by default with ``w_i = 1/n``.
 
-        The general form keeps the reference points and evaluates the kernel against them; kernels with an explicit
-        feature space override it with one vector.
+        The general form keeps the reference points prepared, with their weights ``w``: `rows` then has
+        ``<φ_x, φ̄> = K w`` against them. Kernels with an explicit feature space override it with one vector.
 
         Args:
             X: Reference samples, ``(n, ...)``.
@@ -90,9 +89,3 @@ class Kernel(ABC):
         K = self.rows(X, prepared).K
         w = K.new_full((n,), 1.0 / n) if weights is None else weights.to(K)
         return MeanFeature(content=(prepared, w), square=float(w.double() @ (K.double() @ w.double())))
-
-    @without_autocast()
-    def dot_mean(self, X: Batch, mean: MeanFeature) -> Tensor:
-        """Return ``<φ_x, φ̄>``, ``(n,)``, for the general form of `mean_feature`."""
-        prepared, w = mean.content
-        return self.rows(X, prepared).K @ w

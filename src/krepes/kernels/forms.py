@@ -54,10 +54,10 @@ class Form(ABC):
 
     @abstractmethod
     def costs(self) -> tuple[float, float, float]:
-        """Return multiply-adds: a pair by factors, a pair explicitly, and writing out one sample's gradient."""
+        """Return multiply-adds: per pair by factors, per pair explicitly, and for writing out one sample's gradient."""
 
     def route(self, m: int) -> str:
-        """Return ``"factors"`` or ``"explicit"``, whichever costs less a row against ``m`` prepared samples."""
+        """Return ``"factors"`` or ``"explicit"``, whichever costs less per row against ``m`` prepared samples."""
         pair_by_factors, pair_explicit, writing = self.costs()
         return "factors" if pair_by_factors <= pair_explicit + writing / max(m, 1) else "explicit"
 

@@ -75,7 +75,7 @@ class Rule(ABC):
 
     @abstractmethod
     def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
-        """Return the gradient form of the chosen parameters from one output gradient a head."""
+        """Return the gradient form of the chosen parameters from one output gradient per head."""
 
     def split(self, g: Tensor, weight: torch.Size | None, bias: torch.Size | None) -> list[Tensor]:
         """Split a flat gradient of one head, ``(P,)``, into those of the group's weight and bias."""
@@ -189,7 +189,7 @@ class NormRule(Rule):
         return parameter.ndim
 
     def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
-        """Return the written-out gradient: one or two numbers a channel and head."""
+        """Return the written-out gradient: one or two numbers per channel and head."""
         x_hat = site.settings["normalise"](site.x)
         x_hat = x_hat.movedim(1, -1) if site.settings["per_channel"] else x_hat
         pieces: list[Tensor] = []

@@ -21,12 +21,12 @@ from torch import Tensor
 from krepes.kernels.forms import ELEMENTWISE, TILE, Form, Outer, matmul, take
 
 MANY_PIXELS = 4
-"""Pixels a channel from which shifting pictures is faster than unfolding them (measured on ResNet-18)."""
+"""Pixels per channel from which shifting pictures is faster than unfolding them (measured on ResNet-18)."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry of a convolution over 1, 2 or 3 spatial axes; each entry is a tuple with one number an axis."""
+    """Geometry of a convolution over 1, 2 or 3 spatial axes; each entry is a tuple with one number per axis."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -61,7 +61,7 @@ class Patches(Form):
     """Gradient of a convolution.
 
     Attributes:
-        x: Layer inputs, ``(n, f, C, *size)``: ``f`` pictures a sample, 1 unless frames were folded into the batch.
+        x: Layer inputs, ``(n, f, C, *size)``: ``f`` pictures per sample, 1 unless frames were folded into the batch.
         d: Gradients of the layer outputs, ``(n, f, r, O, *out)`` with ``r`` heads.
         window: The geometry.
         bias: Whether the bias is part of the group.
@@ -89,7 +89,7 @@ class Patches(Form):
         return Outer(a.permute(0, 3, 1, 2), d.permute(0, 3, 1, 2), bias=self.bias, dtype=self.dtype)
 
     def explicit(self) -> Tensor:
-        """Return ``(n, P)``: one batched product of output gradients and patches, or one a kernel offset."""
+        """Return ``(n, P)``: one batched product of output gradients and patches, or one per kernel offset."""
         if self._by_shifts():
             G, d = self._shifted()
         else:
@@ -100,7 +100,7 @@ class Patches(Form):
         return G.flatten(1)
 
     def _by_shifts(self) -> bool:
-        """Return whether products with shifted pictures beat unfolding: stride one, and many pixels a channel."""
+        """Return whether products with shifted pictures beat unfolding: stride one, and many pixels per channel."""
         pixels, channels = _product(self.d.shape[4:]), self.d.shape[3] // self.window.groups
         return set(self.window.stride) == {1} and self.x.shape[1] == 1 and pixels > MANY_PIXELS * channels
 

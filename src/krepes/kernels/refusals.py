@@ -12,6 +12,9 @@ from krepes._checks import require_finite
 from krepes.batches import Batch
 from krepes.errors import UnsupportedEncoderError
 
+COLLAPSED = 1e-6
+"""Embeddings that differ by less than this part of their size are one point."""
+
 
 def require_supported(encoder: nn.Module) -> None:
     """Raise if the encoder has no parameters, non-finite, complex or quantized ones, or batch statistics."""
@@ -78,3 +81,26 @@ def require_batch_free(embed: Callable[[Batch], Tensor], X: Batch) -> None:
             f"a sample's embedding changes by {coupled:.1e} relative when it is alone in its batch: a layer looks at "
             f"the whole batch. Use running statistics, or a per-sample norm."
         )
+
+
+def require_spread(Z: Tensor, X: Batch) -> None:
+    """Raise if an encoder gives all samples one embedding: there is nothing to explain, and no kernel after centring.
+
+    Args:
+        Z: Embeddings, ``(n, d)``.
+        X: The samples, for the message.
+
+    Raises:
+        UnsupportedEncoderError: If the embeddings are equal to ``COLLAPSED`` of their size.
+    """
+    size, apart = float(Z.abs().max()), float((Z - Z.mean(0)).abs().max())
+    if len(Z) < 2 or apart > COLLAPSED * size:
+        return
+    inputs = [leaf.double() for leaf in batches.leaves(X) if isinstance(leaf, Tensor)]
+    spread = max((float((leaf - leaf.mean(0)).abs().max()) for leaf in inputs), default=0.0)
+    cause = "the encoder is collapsed" if spread > 0 else "the samples are all the same"
+    raise UnsupportedEncoderError(
+        f"all embeddings of {len(Z)} samples are equal to {COLLAPSED:.0e}: they differ by at most {apart:.1e} at a "
+        f"size of {size:.1e}, while the samples differ by {spread:.1e}. Either {cause}, or they are scaled so that it "
+        f"does not tell them apart: check its weights and how samples are normalised."
+    )

@@ -106,7 +106,7 @@ class SketchedNTK(Kernel):
             X: Samples, ``(n, ...)``.
 
         Yields:
-            The rows and their features, ``(b, q)``.
+            The samples' places and their features, ``(b, q)``.
         """
         self.tangent.probe(X)
         size = chunk_size(self.tangent, self.budget, columns=self.q)
@@ -195,7 +195,7 @@ def by_transform(form: Outer | Patches, q: int) -> bool:
 
 
 def sketch_cost(form: Form, q: int) -> tuple[float, float]:
-    """Return the multiply-adds a sample costs by transforms, and written out."""
+    """Return the multiply-adds per sample by transforms, and written out."""
     left, right = hash_sizes(form)
     writing = form.costs()[2]
     tokens = writing / max(form.costs()[1], 1.0)

@@ -100,10 +100,6 @@ class Centred(Kernel):
         square = total.square - 2 * weight * overlap + weight**2 * self.mean.square
         return MeanFeature(content=CentredMean(total, weight, overlap), square=max(square, 0.0))
 
-    def dot_mean(self, X: Batch, mean: MeanFeature) -> Tensor:
-        """Return ``<φ_x - φ̄, Σ w_i (φ_i - φ̄)>``, ``(n,)``."""
-        return self._dot(X, _dot_mean(self.kernel, X, self.mean), mean.content)
-
     def describe(self) -> Description:
         """Return the wrapped kernel and the reference, by its size and ``|φ̄|²``."""
         settings = {"kernel": self.kernel, "n_reference": self.n_reference, "mean_square": self.mean.square}
@@ -120,9 +116,9 @@ class Centred(Kernel):
         scale = squares + self.mean.square
         excess = centred / scale.clamp_min(torch.finfo(scale.dtype).tiny)
         if bool((excess < -1e-3).any()):
-            row = int(excess.argmin())
+            i = int(excess.argmin())
             raise InvalidInputError(
-                f"|φ_x - φ̄|² of row {row} is {float(centred[row]):.2e}, with |φ_x|² = {float(squares[row]):.2e} and "
+                f"|φ_x - φ̄|² of sample {i} is {float(centred[i]):.2e}, with |φ_x|² = {float(squares[i]):.2e} and "
                 f"|φ̄|² = {self.mean.square:.2e}: far below zero, so the wrapped kernel is not positive "
                 f"semi-definite, or its diagonal and its mean feature disagree."
             )
@@ -186,10 +182,6 @@ class Cosine(Kernel):
         inner = self.kernel.mean_feature(X, w / norms)
         return MeanFeature(content=inner, square=inner.square)
 
-    def dot_mean(self, X: Batch, mean: MeanFeature) -> Tensor:
-        """Return ``<φ_x / |φ_x|, Σ w_i φ_i / |φ_i|>``, ``(n,)``."""
-        return _dot_mean(self, X, mean)
-
     def describe(self) -> Description:
         """Return the wrapped kernel."""
         return described("cosine", {"kernel": self.kernel})
@@ -212,8 +204,8 @@ def _norms(squares: Tensor, what: str) -> Tensor:
     zero = (~(squares > 0)).nonzero().flatten()
     if len(zero):
         raise InvalidInputError(
-            f"{len(zero)} of {len(squares)} samples in {what} have a feature of norm zero, the first at row "
-            f"{int(zero[0])}: it has no direction, so no cosine. Drop those rows; after centring, a zero feature is a "
+            f"{len(zero)} of {len(squares)} samples in {what} have a feature of norm zero, the first at "
+            f"index {int(zero[0])}: it has no direction, so no cosine. Drop them; after centring, a zero feature is a "
             f"sample that equals the mean of the reference."
         )
     return squares.sqrt()

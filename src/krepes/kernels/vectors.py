@@ -180,7 +180,7 @@ class VectorKernel(Kernel):
         """Yield the flattened samples in pieces whose blocks fit the budget."""
         size = Budget.of(self.memory_budget).rows(8 * row_size, what="the kernel values of a sample", share=1 / 4)
         for piece, x in batches.chunks(X, size):
-            yield piece, flatten(x, f"X, counted from row {piece.start},")
+            yield piece, flatten(x, f"X, counted from sample {piece.start},")
 
 
 def reference_weights(points: Tensor, weights: Tensor | None) -> Tensor:

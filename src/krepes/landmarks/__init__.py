@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from krepes import registry
+from krepes import batches, registry
 from krepes._describe import Description, described
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, MemoryBudget
@@ -158,4 +158,7 @@ def select(
         >>> select(X, 3, kernel=RBF(1.0), generator=torch.Generator().manual_seed(0))[1:]
         tensor([50, 51])
     """
-    return make_selector(method, memory_budget=memory_budget)(X, m, kernel=kernel, generator=generator)
+    selector = make_selector(method, memory_budget=memory_budget)
+    if m == batches.count(X):  # nothing to choose, and a centred kernel has one direction less than samples
+        return torch.arange(m)
+    return selector(X, m, kernel=kernel, generator=generator)

@@ -2,7 +2,7 @@ r"""k-means++ seeding: each landmark is drawn in proportion to its squared dista
 
     D²(x) = min over chosen c of |x - c|²,      or in kernel space  k(x, x) + k(c, c) - 2 k(x, c)
 
-One trial a pick. As in `krepes.landmarks.rpcholesky`, a block is proposed from the present ``D²`` and each proposal
+One trial per pick. As in `krepes.landmarks.rpcholesky`, a block is proposed from the present ``D²`` and each proposal
 accepted with the share of ``D²`` that the accepted ones before it have left: the picks are as likely as one at a time,
 and a block costs one pass over ``X``.
 """

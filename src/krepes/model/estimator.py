@@ -32,6 +32,7 @@ from krepes.landmarks import LandmarkSelector, given_landmarks, recorded_landmar
 from krepes.landmarks.pool import open_pool
 from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids, width_explained
 from krepes.model.persist import StoredModel
+from krepes.model.readable import readable
 from krepes.model.surrogate import Surrogate
 from krepes.objectives import OBJECTIVES, Objective, make_objective
 
@@ -79,9 +80,7 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         points_: The landmark points, all views, ``(q, ...)`` with ``q = p m``.
         kernel_: The kernel with its transforms; ``kernel_choice_`` says which it is and why.
         K_mm_: Gram matrix of the points, ``(q, q)``, float64.
-        A0_: Start, ``(q, h)``.
-        dA_: What the objective adds, ``(q, h)``.
-        gamma_: Shift, ``(h,)``; it starts at zero.
+        A0_, dA_, gamma_: Start and what the objective adds, ``(q, h)``; shift, ``(h,)``, which starts at zero.
         moments_: Second moments of the rows, or ``None`` for a row objective.
         encoding_: How the columns of a DataFrame become numbers, or ``None`` for other data.
         solution_: Every step of the solve.
@@ -176,7 +175,7 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         given = given_landmarks(self.landmarks, self.n_samples_)
         self.m_ = self.m if given is None else len(given)
         names = row_ids(ids, X, self.n_samples_)
-        self._require_sizes()
+        self._require_sizes(chosen=given is None)
         draw = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(self.n_samples_, generator=draw)
         self.reference_ = self.stream_.plain(order[: self.reference].sort().values)
@@ -264,18 +263,20 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         stored = StoredModel.read(folder)
         stored.require_given(kernel, folder)
         output = stored.output_or(output, folder)
-        model = cls(kernel, **{**stored.parameters, "output": output, "device": device})
-        if stored.objective["name"] in OBJECTIVES:
-            model.objective = model.objective_ = make_objective(stored.objective)
-        model.landmarks = recorded_landmarks(stored.selector, stored.landmarks) or model.landmarks
-        stored.restore(model, folder)
+        with readable(folder):
+            model = cls(kernel, **{**stored.parameters, "output": output, "device": device})
+            if stored.objective["name"] in OBJECTIVES:
+                model.objective = model.objective_ = make_objective(stored.objective)
+            model.landmarks = recorded_landmarks(stored.selector, stored.landmarks) or model.landmarks
+            stored.restore(model, folder)
         return model
 
-    def _require_sizes(self) -> None:
+    def _require_sizes(self, *, chosen: bool) -> None:
         require_range(self.m_, "m", low=1, high=self.n_samples_)
         require_range(self.h, "h", low=1, high=self.m_ * self.p_)
         require_range(self.reference, "reference", low=2)
-        require_range(self.candidates or self.n_samples_, "candidates", low=self.m if self.m_ == self.m else 1)
+        if chosen and self.candidates is not None:
+            require_range(self.candidates, "candidates", low=self.m_)
         require_room(self.objective_, self.stream_, self.m_, self._budget)
 
     def _select(self, pool: Tensor, draw: torch.Generator) -> Tensor:
@@ -294,12 +295,6 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _solve(self) -> None:
         """Take the step from the start."""
         A0 = start(self.K_mm_, self.h, init=self.init, rcond=self._rcond, seed=self.seed)
-        self.solution_ = solve(
-            self.objective_,
-            self.data_,
-            torch.nn.functional.pad(A0, (0, 0, 0, 1)),
-            damping=self.damping,
-            relative=self.relative,
-            steps=self.steps,
-            tol=self.tol,
-        )
+        theta0 = torch.nn.functional.pad(A0, (0, 0, 0, 1))
+        how: dict[str, Any] = {"damping": self.damping, "relative": self.relative, "steps": self.steps}
+        self.solution_ = solve(self.objective_, self.data_, theta0, tol=self.tol, **how)

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from krepes import batches
 from krepes._describe import Description
 from krepes.batches import Batch
 from krepes.data.tabular import TabularEncoder
@@ -22,6 +23,7 @@ from krepes.engine.solution import Solution
 from krepes.errors import RunFolderError
 from krepes.kernels.auto import KernelChoice
 from krepes.kernels.base import Kernel
+from krepes.model.readable import readable, require_arrays, require_manifest
 from krepes.model.surrogate import Surrogate
 from krepes.runs.store import flatten_batch, read_run, unflatten_batch, versions, write_run
 
@@ -140,14 +142,13 @@ class StoredModel:
             folder: A run folder.
 
         Returns:
-            The stored model.
-
-        Raises:
-            RunFolderError: If the folder holds no model of this version.
+            The stored model; a folder that holds none of this version is refused.
         """
         arrays, manifest = read_run(folder)
-        try:
-            extra = manifest["moments"]
+        require_manifest(manifest, folder)
+        with readable(folder):
+            points, extra = unflatten_batch("points", arrays), manifest["moments"]
+            require_arrays(arrays, manifest, batches.count(points), folder)
             return cls(
                 parameters=manifest["parameters"],
                 selector=manifest["selector"],
@@ -158,17 +159,12 @@ class StoredModel:
                 encoding=manifest["encoding"],
                 landmarks=arrays["landmarks"],
                 landmark_ids=manifest["landmark_ids"],
-                points=unflatten_batch("points", arrays),
+                points=points,
                 reference=unflatten_batch("reference", arrays),
                 K_mm=arrays["K_mm"],
                 solution=Solution.from_dict(manifest["solution"], arrays["theta0"], arrays["theta"]),
                 moments=extra and Moments(M=arrays["M"], K=arrays["K_mm"], KX=arrays.get("KX"), **extra),
             )
-        except (KeyError, TypeError) as error:
-            raise RunFolderError(
-                f"the manifest of {folder} does not describe a model of this version: {error} is missing or of another "
-                f"kind. Fit and save it again."
-            ) from error
 
     def output_or(self, given: Output, folder: str | Path) -> Output:
         """Return where the embedding is in the encoder's result: as given, else as the run was told.
@@ -186,8 +182,8 @@ class StoredModel:
         recorded = self.parameters.get("output")
         if given is None and isinstance(recorded, dict):
             raise RunFolderError(
-                f"{folder} was fitted with output={recorded['function']}, a function, and holds only its name. Pass "
-                f"the function: load(folder, encoder, output=...)."
+                f"{folder} was fitted with output={recorded.get('function')}, a function, and holds only its name. "
+                f"Pass the function: load(folder, encoder, output=...)."
             )
         return recorded if given is None else given
 

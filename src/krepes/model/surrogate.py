@@ -26,11 +26,15 @@ from krepes.errors import InvalidInputError, NotFittedError
 from krepes.kernels.auto import KernelChoice, tangent_kernel
 from krepes.kernels.base import Kernel
 from krepes.kernels.entk import EmpiricalNTK
+from krepes.kernels.refusals import require_spread
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.model.intake import encoded
 from krepes.objectives.base import Objective
 from krepes.views import ViewStream
+
+LOOKED_AT = 64
+"""Samples whose embeddings must not all be the same."""
 
 
 class Surrogate:
@@ -134,8 +138,11 @@ class Surrogate:
     def set_kernel(self, samples: Batch, kind: str) -> None:
         """Set the base kernel, for an encoder of a kind of `krepes.kernels.auto.KINDS`, and the transformed one."""
         if isinstance(self.kernel, nn.Module):
+            frozen = FrozenEncoder(self.kernel, output=self.output, device=self.device)
+            few = batches.take(samples, slice(0, LOOKED_AT))
+            require_spread(frozen.encode(few), few)
             self.base_kernel_, self.kernel_choice_ = tangent_kernel(
-                FrozenEncoder(self.kernel, output=self.output, device=self.device),
+                frozen,
                 samples,
                 self.m_ * self.p_,
                 kernel=kind,

@@ -17,7 +17,7 @@ from torch import Tensor
 from krepes.linalg import LinearOperator
 from krepes.objectives._correlation import Correlation
 
-# The eigendecomposition costs O(h⁶), 64 times more at twice the h; conjugate gradients cost O(h³) an iteration.
+# The eigendecomposition costs O(h⁶), 64 times more at twice the h; conjugate gradients cost O(h³) per iteration.
 DENSE = 32
 # Dividing by a small damping magnifies what the inner solve left over: the outer residual is refined, by inner solves
 # that are as coarse as still makes it fall to a tenth.

@@ -106,4 +106,4 @@ class MomentObjective(Objective[Moments]):
 
 
 class RowObjective(Objective[RowSource]):
-    """An objective that needs the rows: it streams them once a product, in a fixed partition of ``batch`` samples."""
+    """An objective that needs the rows: it streams them once per product, in a fixed partition of ``batch`` samples."""

@@ -164,8 +164,7 @@ def open_study(
         seed=seed,
     )
     source = open_dataset(settings)
-    assert source.labels is not None
-    classes = torch.from_numpy(np.unique(source.labels, return_inverse=True)[1])
+    classes = torch.from_numpy(np.unique(source.column("label"), return_inverse=True)[1])
     chosen, rest = split(source.n, settings)
     rest = rest[torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed))]
     places = chosen, rest[: 2 * TEST], rest[2 * TEST :]

@@ -17,7 +17,7 @@ from krepes.model import Krepes
 from krepes.reproduce.recipes import recipe
 from krepes.reproduce.scale import Scale
 from krepes.runs.augment import open_stream
-from krepes.runs.dataset import Dataset, open_dataset, split
+from krepes.runs.dataset import LABEL, Dataset, open_dataset, split
 from krepes.runs.encoder import encoder_choice, train_encoder
 from krepes.runs.settings import Settings
 from krepes.storage.files import publish
@@ -91,8 +91,8 @@ class Trial:
         # Held-out rows come in the order of the file, and some files are ordered: by date, by place, by class.
         draw = torch.Generator().manual_seed(self.seed)
         test = test[torch.randperm(len(test), generator=draw)[: self.scale.test]]
-        assert source.labels is not None
-        labels = source.labels[train.numpy()], source.labels[test.numpy()]
+        classes = source.column(settings.label or LABEL)
+        labels = classes[train.numpy()], classes[test.numpy()]
         samples = stream.augment.plain(source.take(test))
         return Experiment(settings, encoder, source, (train, test), stream, samples, labels)
 

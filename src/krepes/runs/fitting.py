@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from krepes import registry
-from krepes.encoders import save_weights
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.pretrain import chosen_loss
+from krepes.encoders.weights import weight_bytes
 from krepes.engine.rowstore import RowStore
 from krepes.errors import InvalidInputError
 from krepes.kernels import Kernel
@@ -173,10 +172,7 @@ def run_files(
     if dataset.encoding is not None:
         files[ENCODING] = _json(dataset.encoding.to_dict())
     if isinstance(encoder, nn.Module):
-        with tempfile.TemporaryDirectory() as temporary:
-            path = Path(temporary) / ENCODER
-            save_weights(encoder, path)
-            files[ENCODER] = path.read_bytes()
+        files[ENCODER] = weight_bytes(encoder)
     return files
 
 

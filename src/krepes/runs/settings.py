@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -22,11 +22,6 @@ from krepes import registry
 from krepes.errors import InvalidInputError
 from krepes.runs.fields import PANELS, Numbers, Options, Texts, Widths, about, one_of, require_bytes
 from krepes.runs.refusals import explained
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DATA, ENCODER, TRAINING, VIEWS, KERNEL, MODEL, MACHINE = PANELS
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)

@@ -24,7 +24,7 @@ MEANING = {
     "tolerance": "that it should have reached",
     "iterations": "the search for damping included",
     "accepted": "steps that lowered the objective and were taken",
-    "spanned": "part of a typical test sample's kernel that lies in the landmarks' span",
+    "spanned": "part of a typical sample's kernel in the landmarks' span",
     "spanned, low": "of the samples spanned worst, one in twenty is below",
     "spanned, high": "of the samples spanned best, one in twenty is above",
     "centred": "1 if the kernel is centred: without it nothing can repel",

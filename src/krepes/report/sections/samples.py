@@ -11,7 +11,7 @@ from krepes.attribution import Top
 from krepes.audit.features import agreement
 from krepes.audit.study import Study
 from krepes.audit.wording import count, number, percent, signed, text
-from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Section, Table, Tone
+from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Section, Table, Tone
 from krepes.report.pictures import thumbnail
 from krepes.report.sections.guard import explains_a_step
 from krepes.report.wording import cell, heads, method_cell
@@ -32,15 +32,11 @@ def samples(study: Study) -> Section:
         f"In the {count(len(found), 'sample')} shown, the {study.k} strongest landmarks make "
         f"{percent(float(share.median()))} of a typical shift, and {percent(repelled)} of all landmarks repel."
     )
-    headline = None
     same = _same_class(study)
     if same:
         finding += (
             f" The landmark that attracts most has the sample's class in {percent(same['influence'])} of "
             f"{count(study.t, 'test sample')} (at random: {percent(same['random'])})."
-        )
-        headline = Headline(
-            percent(same["influence"]), f"first landmark of the same class; random {percent(same['random'])}"
         )
     choices = [_choice(study, i, attractive, repulsive, float(length[i])) for i in range(len(found))]
     return Section(
@@ -50,7 +46,6 @@ def samples(study: Study) -> Section:
         "These landmarks are what the embedding is made of. They are not the rows whose removal from training would "
         "change it most: see the counterfactual section.",
         (Chooser("Sample", tuple(choices)),),
-        headline,
     )
 
 
