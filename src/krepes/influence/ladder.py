@@ -25,7 +25,7 @@ from krepes.encoders.recording import Recording
 from krepes.errors import InvalidInputError
 from krepes.influence.lazy import LAZY, Linearised
 from krepes.influence.outcomes import Outcome
-from krepes.influence.reverse import Stepper, pull_back
+from krepes.influence.reverse import Stepper, ones_like_state, pull_back
 from krepes.influence.rungs import Embed, Found, Outcomes, lazy, recorded_steps, replay, warm
 from krepes.influence.warm import warm_steps
 from krepes.model import Krepes
@@ -221,7 +221,7 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
 def _step_cost(steps: Stepper, count: int, forwards: int) -> float:
     """Return the seconds of a step's share: some forward, and one reverse with ``count`` cotangents."""
     state = steps.start()
-    w = torch.ones(steps.n, dtype=next(x.dtype for x in state.values() if x.is_floating_point()))
+    w = ones_like_state(state, steps.n)
     steps(0, state, w)
     began = time.monotonic()
     steps(0, state, w)

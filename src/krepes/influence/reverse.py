@@ -83,7 +83,7 @@ def differentiate(
         The derivatives.
     """
     start = steps.start()
-    weights = torch.ones(steps.n, dtype=_dtype(start)) if w is None else w.detach()
+    weights = ones_like_state(start, steps.n) if w is None else w.detach()
     stride = max(1, math.isqrt(max(steps.T - 1, 0)) + 1)
     kept = forward(steps, start, weights, stride)
     values, cotangents = _begin(measure, kept[-1])
@@ -200,5 +200,6 @@ def _key(w: Tensor, kept: list[State]) -> str:
     return sha.hexdigest()
 
 
-def _dtype(state: State) -> torch.dtype:
-    return next(x.dtype for x in state.values() if x.is_floating_point())
+def ones_like_state(state: State, n: int) -> Tensor:
+    """Return ``n`` weights of one, of the type and on the device of a state."""
+    return next(x for x in state.values() if x.is_floating_point()).new_ones(n)

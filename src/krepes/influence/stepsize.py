@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from krepes import _autodiff
 from krepes.encoders.functional import SGD, State, Steps
 from krepes.errors import InvalidInputError
+from krepes.influence.reverse import ones_like_state
 
 SIZES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
 NEAR, LOOKS, ROWS, RISE = (0.15, 0.5), 6, 512, 1.02
@@ -79,7 +80,7 @@ def near_step_size(steps: Steps, encoder: nn.Module, sizes: tuple[float, ...] = 
 def _trial(steps: Steps, encoder: nn.Module) -> tuple[list[float], tuple[float, float]]:
     """Return the losses at each look, and how far cosines and embeddings moved; a trial ends where the loss rises."""
     state = steps.start()
-    w = torch.ones(steps.n, dtype=next(x.dtype for x in state.values() if x.is_floating_point()))
+    w = ones_like_state(state, steps.n)
     x = pytree.tree_map(lambda leaf: leaf[0, :ROWS], steps.views(0)[1])
     shell = copy.deepcopy(encoder).eval()
     before = _embedded(shell, state, x)
