@@ -90,8 +90,8 @@ def differentiate(
     groups = _groups(len(values), kept, stride, memory_budget, group)
     found = []
     with tqdm(total=len(groups) * steps.T, desc="replay", unit=" steps", disable=not progress) as bar:
-        for number, group in enumerate(groups):
-            part = {name: x[group] for name, x in cotangents.items()}
+        for number, chosen in enumerate(groups):
+            part = {name: x[chosen] for name, x in cotangents.items()}
             file = None if path is None else Path(f"{path}.{number}")
             found.append(_backward(steps, weights, kept, stride, part, file, bar))
     return Derivative(values, torch.cat(found).T)
