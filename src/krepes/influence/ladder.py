@@ -23,7 +23,8 @@ from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.recording import Recording
 from krepes.errors import InvalidInputError
-from krepes.influence.lazy import LAZY, Linearised
+from krepes.influence.lazy import LAZY
+from krepes.influence.linearised import Linearised
 from krepes.influence.outcomes import Outcome
 from krepes.influence.reverse import Stepper, ones_like_state, pull_back
 from krepes.influence.rungs import Embed, Found, Outcomes, lazy, recorded_steps, replay, warm

@@ -31,13 +31,12 @@ from krepes.influence.lazy import (
     LAZY,
     LazyRowSteps,
     LazySteps,
-    Linearised,
-    coefficients,
     falling_eta,
     lazy_batches,
     lazy_loss,
     scores,
 )
+from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import Measure, differentiate
 from krepes.influence.stepsize import near_step_size
 from krepes.influence.warm import warm_steps
