@@ -205,3 +205,25 @@ def test_warm_replay_starts_at_the_encoder_and_leaves_it_alone(loss, X):
     expected = by_differences(steps, measure, 1e-4)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
     assert all(torch.equal(net.state_dict()[name], x) for name, x in before.items())
+
+
+def test_convolutions_with_batch_norm_are_replayed(generator):
+    """Running statistics are carried and differentiated too: the outcome sees them in eval mode."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(1, 2, 3, bias=False), nn.BatchNorm2d(2), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    net = nn.Sequential(*layers, nn.Linear(2, 3)).double()
+    X = torch.randn(12, 1, 6, 6, generator=generator, dtype=torch.float64)
+
+    def views(t):
+        draw = torch.Generator().manual_seed(t)
+        chosen = torch.randperm(12, generator=draw)[:8]
+        return chosen, X[chosen] + 0.3 * torch.randn(2, 8, 1, 6, 6, generator=draw, dtype=torch.float64)
+
+    twins = Twins(net, torch.empty(1, 3), (), LOSSES["barlow_twins"]).train()
+    steps = Steps(twins, views, SGD(0.05), 4, 12)
+    measure = outcomes_of(X, net)
+    found = differentiate(steps, measure, progress=False).dw
+    expected = by_differences(steps, measure, 1e-4)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    last = forward(steps, steps.start(), torch.ones(12).double(), 99)[-1]
+    assert not torch.equal(last["encoder.1.running_mean"], steps.start()["encoder.1.running_mean"])
