@@ -96,6 +96,12 @@ def test_auto_takes_the_best_that_is_possible_and_says_so(model, outcomes, train
     assert plan.method == "surrogate" and "needs the encoder" in plan.refused["warm"]
 
 
+def test_vicreg_through_principal_components_warns(model, X):
+    other = model.refit(objective="vicreg")
+    with pytest.warns(UserWarning, match="did not predict retraining"):
+        inf.influence(other, inf.similarity(other, X[:1], X[1:2]), progress=False)
+
+
 def test_what_cannot_be_replayed_is_refused(model, outcomes, X):
     with pytest.raises(InvalidInputError, match="method='magic' is unknown"):
         inf.influence(model, outcomes, method="magic", progress=False)
