@@ -2,8 +2,9 @@ r"""One call for every rung: which can be climbed here, what each would cost, an
 
     replay > warm > lazy > surrogate
 
-by how well each predicted retraining where it was tested. ``"auto"`` takes the first that the data, the loss and the
-seconds allow, and says which and what it costs before it starts.
+by how well each predicted retraining where it was tested, a replay if it has four members: on digits, with Barlow Twins
+and a possible 0.51, four reached 0.45, one 0.34 to 0.38, warm 0.43. ``"auto"`` takes the first that the data, the loss
+and the seconds allow, and says which and what it costs before it starts.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from krepes.model import Krepes
 from krepes.views import ViewStream
 
 METHODS = ("replay", "warm", "lazy", "surrogate")
-SEARCH = 6
-"""Step sizes that are tried before one is found, as a guess."""
+MEMBERS, SEARCH = 4, 6
+"""Recordings that "auto" wants of a replay, and step sizes that are tried before one is found, as a guess."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +203,11 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
     """Return predicted seconds, from one step with as many cotangents as there are outcomes."""
     encoder, loss = encoder_of(model), loss_of(model, how)
     if method == "replay":
-        if not how.recordings:
-            raise InvalidInputError("the training was not recorded. Pretrain with record=True.")
+        if len(how.recordings) < MEMBERS:
+            raise InvalidInputError(
+                f"{len(how.recordings)} trainings were recorded, and fewer than {MEMBERS} predict less than warm. "
+                f"Pretrain with record=True and {MEMBERS} seeds."
+            )
         steps = recorded_steps(how.recordings[0], encoder, stream, None if isinstance(loss, str) else loss)
         return len(how.recordings) * steps.T * _step_cost(steps, len(outcomes), 2)
     if method == "warm":
