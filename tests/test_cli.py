@@ -7,15 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from krepes.runs.augment import open_stream
-from krepes.runs.opening import open_run
 from PIL import Image
 from typer.testing import CliRunner
 
 from krepes.cli.app import app, main
 from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
+from krepes.runs.augment import open_stream
 from krepes.runs.dataset import open_dataset, split
+from krepes.runs.opening import open_run
 from krepes.runs.settings import Settings
 
 SMALL = ["-m", "25", "-h", "6", "--epochs", "1", "--quiet"]

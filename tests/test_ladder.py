@@ -83,11 +83,11 @@ def test_warm_influence_is_the_effect_of_removing_the_row_from_the_replay(model,
 
 
 def test_auto_takes_the_best_that_is_possible_and_says_so(model, outcomes, trained, X, capsys):
-    whole = How(recordings=(trained.recording,), steps=5)
+    whole = How(recordings=(trained.recording,) * 4, steps=5)
     assert choose(model, outcomes, whole, model.stream_).method == "replay"
     assert "influence by replay, about" in capsys.readouterr().err
     plan = choose(model, outcomes, How(steps=5), model.stream_, progress=False)
-    assert plan.method == "warm" and "not recorded" in plan.refused["replay"]
+    assert plan.method == "warm" and "0 trainings were recorded" in plan.refused["replay"]
     assert capsys.readouterr().err == ""
     poor = choose(model, outcomes, How(seconds=0.0), model.stream_, progress=False)
     assert poor.method == "surrogate" and "it would take" in poor.refused["lazy"]
@@ -96,6 +96,12 @@ def test_auto_takes_the_best_that_is_possible_and_says_so(model, outcomes, train
     kernel = Krepes(RBF(2.0), m=12, h=4, augment=GaussianNoise(0.1), progress=False).fit(X)
     plan = choose(kernel, [inf.toward(kernel, X[:1], torch.ones(4))], How(), kernel.stream_, progress=False)
     assert plan.method == "surrogate" and "needs the encoder" in plan.refused["warm"]
+
+
+def test_vicreg_through_principal_components_warns(model, X):
+    other = model.refit(objective="vicreg")
+    with pytest.warns(UserWarning, match="did not predict retraining"):
+        inf.influence_of(other, inf.similarity(other, X[:1], X[1:2]), progress=False)
 
 
 def test_what_cannot_be_replayed_is_refused(model, outcomes, X):

@@ -16,14 +16,13 @@ from krepes.influence.lazy import (
     NEAR,
     LazyRowSteps,
     LazySteps,
-    Linearised,
     _stepped,
-    coefficients,
     falling_eta,
     lazy_batches,
     lazy_loss,
     scores,
 )
+from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import differentiate, forward
 from krepes.influence.rungs import lazy
 from krepes.kernels.entk import EmpiricalNTK

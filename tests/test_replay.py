@@ -1,6 +1,7 @@
 """Training as a differentiable function of row weights: against `pretrain` itself and against finite differences."""
 
 import copy
+from itertools import pairwise
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from krepes.encoders.weighted_norm import WeightedBatchNorm
 from krepes.errors import InvalidInputError
 from krepes.influence import reverse
 from krepes.influence.reverse import differentiate, forward
-from krepes.influence.warm import falling_step_size, warm_steps
+from krepes.influence.stepsize import NEAR, RISE, near_step_size
+from krepes.influence.warm import warm_steps
 from krepes.views import GaussianNoise, ViewStream
 
 EVERY = [*LOSSES, "byol"]
@@ -175,13 +177,21 @@ def test_killed_reverse_pass_goes_on_where_it_was(X, tmp_path, monkeypatch):
 # Warm
 
 
-def test_step_size_is_the_largest_that_keeps_the_loss_falling(X):
-    steps = warm_steps(encoder(norm=False), ViewStream(X, GaussianNoise(0.2)), "vicreg", lr=1.0, steps=10)
-    found = falling_step_size(steps)
-    assert list(found.losses) == sorted(found.losses, reverse=True) and found.lr < 1.0
-    assert min(found.refused) > found.lr and all(size > 0 for size in found.refused.values())
-    with pytest.raises(InvalidInputError, match="falls at no step size"):
-        falling_step_size(steps, (1e3, 1e2))
+@pytest.mark.parametrize("loss", EVERY)
+def test_step_size_is_the_largest_that_keeps_the_loss_falling_and_the_encoder_near(loss, X):
+    net = encoder(norm=False)
+    steps = warm_steps(net, ViewStream(X, GaussianNoise(0.2)), loss, lr=1.0, steps=12)
+    found = near_step_size(steps, net)
+    assert all(b <= RISE * a for a, b in pairwise(found.losses)) and len(found.losses) == 7
+    assert all(part <= most for part, most in zip(found.moved, NEAR, strict=True))
+    assert all(float(size) > found.lr for size in found.refused)
+
+
+def test_without_a_step_size_the_replay_is_refused(X):
+    net = encoder(norm=False)
+    steps = warm_steps(net, ViewStream(X, GaussianNoise(0.2)), "vicreg", lr=1.0, steps=6)
+    with pytest.raises(InvalidInputError, match="at no step size"):
+        near_step_size(steps, net, (1e3, 1e2))
 
 
 @pytest.mark.parametrize("loss", EVERY)
@@ -195,3 +205,25 @@ def test_warm_replay_starts_at_the_encoder_and_leaves_it_alone(loss, X):
     expected = by_differences(steps, measure, 1e-4)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
     assert all(torch.equal(net.state_dict()[name], x) for name, x in before.items())
+
+
+def test_convolutions_with_batch_norm_are_replayed(generator):
+    """Running statistics are carried and differentiated too: the outcome sees them in eval mode."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(1, 2, 3, bias=False), nn.BatchNorm2d(2), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    net = nn.Sequential(*layers, nn.Linear(2, 3)).double()
+    X = torch.randn(12, 1, 6, 6, generator=generator, dtype=torch.float64)
+
+    def views(t):
+        draw = torch.Generator().manual_seed(t)
+        chosen = torch.randperm(12, generator=draw)[:8]
+        return chosen, X[chosen] + 0.3 * torch.randn(2, 8, 1, 6, 6, generator=draw, dtype=torch.float64)
+
+    twins = Twins(net, torch.empty(1, 3), (), LOSSES["barlow_twins"]).train()
+    steps = Steps(twins, views, SGD(0.05), 4, 12)
+    measure = outcomes_of(X, net)
+    found = differentiate(steps, measure, progress=False).dw
+    expected = by_differences(steps, measure, 1e-4)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    last = forward(steps, steps.start(), torch.ones(12).double(), 99)[-1]
+    assert not torch.equal(last["encoder.1.running_mean"], steps.start()["encoder.1.running_mean"])

@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from krepes.runs.fitting import fit
-from krepes.runs.opening import open_run
-from krepes.runs.place import claimed
-from krepes.runs.signing import sign_run, verify_run
-from krepes.runs.training import pretrain_run
 from torch import nn
 
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.runs import store
+from krepes.runs.fitting import fit
+from krepes.runs.opening import open_run
+from krepes.runs.place import claimed
 from krepes.runs.settings import Settings
+from krepes.runs.signing import sign_run, verify_run
+from krepes.runs.training import pretrain_run
 
 SMALL = {"m": 15, "h": 4, "epochs": 1, "kernel": "rbf"}
 

@@ -6,9 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from krepes.runs.answers import study
-from krepes.runs.augment import open_stream
-from krepes.runs.fitting import fit
 from rich.console import Console
 from scipy import stats
 
@@ -17,7 +14,10 @@ from krepes.audit import class_coverage
 from krepes.cli import show
 from krepes.concepts import ConceptVector, Significance
 from krepes.concepts.vector import ConceptSettings
+from krepes.runs.answers import study
+from krepes.runs.augment import open_stream
 from krepes.runs.dataset import open_dataset, split
+from krepes.runs.fitting import fit
 from krepes.runs.settings import Settings
 
 

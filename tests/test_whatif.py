@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from krepes.errors import InvalidInputError
-from krepes.influence.lazy import coefficients
+from krepes.influence.linearised import coefficients
 from krepes.influence.whatif import LazyReplay, without
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.model import Krepes

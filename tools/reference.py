@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from krepes.runs.fields import PANELS
 
 import krepes
 from krepes import errors, registry
 from krepes.cli.app import app
+from krepes.runs.fields import PANELS
 from krepes.runs.settings import FIELDS, panel
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"

@@ -72,7 +72,12 @@ def influence(
         str | None, typer.Option(help="column=value: a group; concept:column=value: its direction.")
     ] = None,
     top: o.Top = 10,
-    draws: Annotated[int, typer.Option(help="Average over so many new draws of the views.", min=0)] = 0,
+    method: Annotated[
+        str,
+        typer.Option(help="surrogate (fast), lazy or warm (replay of training, predicts retraining better), or auto."),
+    ] = "surrogate",
+    seconds: Annotated[float, typer.Option(help="What auto may take.", min=0)] = 120.0,
+    draws: Annotated[int, typer.Option(help="Average the surrogate over so many new draws of the views.", min=0)] = 0,
     data: o.Moved = None,
     data_dir: o.DataDir = None,
     encoder: o.Own = None,
@@ -90,20 +95,21 @@ def influence(
 
     Example: [bold]krepes influence runs/income --row 17 --toward sex=Female[/]
     """
-    from krepes.influence import influence_of
+    from krepes.influence import How, influence_of
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
     outcome = _outcome(space, row, toward)
-    found = influence_of(
-        space.model, outcome, stream=space.stream, ids=space.train_ids, draws=draws, progress=not quiet
-    )
+    how = How(loss=space.settings.training_loss, seconds=seconds)
+    asked: dict[str, Any] = {"method": method, "how": how, "draws": draws, "progress": not quiet}
+    found = influence_of(space.model, outcome, stream=space.stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
     answer: dict[str, Any] = {"raises": found.top(k, by="raises"), "lowers": found.top(k, by="lowers")}
     if as_json:
-        show_json({"notes": space.notes, "outcome": outcome.name, **answer})
+        show_json({"notes": space.notes, "outcome": outcome.name, "method": found.method, "unit": found.unit, **answer})
         return
     for verb, frame in answer.items():
         show_frame(frame, f"training samples whose weight {verb} it: {outcome.name}")
+    say(f"by {found.method}: {found.unit}")
 
 
 def _outcome(space: Workspace, row: list[str], toward: str | None) -> Outcome:

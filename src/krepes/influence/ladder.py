@@ -2,8 +2,9 @@ r"""One call for every rung: which can be climbed here, what each would cost, an
 
     replay > warm > lazy > surrogate
 
-by how well each predicted retraining where it was tested. ``"auto"`` takes the first that the data, the loss and the
-seconds allow, and says which and what it costs before it starts.
+by how well each predicted retraining where it was tested, a replay if it has four members: on digits, with Barlow Twins
+and a possible 0.51, four reached 0.45, one 0.34 to 0.38, warm 0.43. ``"auto"`` takes the first that the data, the loss
+and the seconds allow, and says which and what it costs before it starts.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.recording import Recording
 from krepes.errors import InvalidInputError
-from krepes.influence.lazy import LAZY, Linearised
+from krepes.influence.lazy import LAZY
+from krepes.influence.linearised import Linearised
 from krepes.influence.outcomes import Outcome
-from krepes.influence.reverse import Stepper, pull_back
+from krepes.influence.reverse import Stepper, ones_like_state, pull_back
 from krepes.influence.rungs import Embed, Found, Outcomes, lazy, recorded_steps, replay, warm
 from krepes.influence.warm import warm_steps
 from krepes.model import Krepes
 from krepes.views import ViewStream
 
 METHODS = ("replay", "warm", "lazy", "surrogate")
-SEARCH = 6
-"""Step sizes that are tried before one is found, as a guess."""
+MEMBERS, SEARCH = 4, 6
+"""Recordings that "auto" wants of a replay, and step sizes that are tried before one is found, as a guess."""
 
 
 @dataclass(frozen=True)
@@ -201,8 +203,11 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
     """Return predicted seconds, from one step with as many cotangents as there are outcomes."""
     encoder, loss = encoder_of(model), loss_of(model, how)
     if method == "replay":
-        if not how.recordings:
-            raise InvalidInputError("the training was not recorded. Pretrain with record=True.")
+        if len(how.recordings) < MEMBERS:
+            raise InvalidInputError(
+                f"{len(how.recordings)} trainings were recorded, and fewer than {MEMBERS} predict less than warm. "
+                f"Pretrain with record=True and {MEMBERS} seeds."
+            )
         steps = recorded_steps(how.recordings[0], encoder, stream, None if isinstance(loss, str) else loss)
         return len(how.recordings) * steps.T * _step_cost(steps, len(outcomes), 2)
     if method == "warm":
@@ -221,7 +226,7 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
 def _step_cost(steps: Stepper, count: int, forwards: int) -> float:
     """Return the seconds of a step's share: some forward, and one reverse with ``count`` cotangents."""
     state = steps.start()
-    w = torch.ones(steps.n, dtype=next(x.dtype for x in state.values() if x.is_floating_point()))
+    w = ones_like_state(state, steps.n)
     steps(0, state, w)
     began = time.monotonic()
     steps(0, state, w)

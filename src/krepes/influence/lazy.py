@@ -10,24 +10,20 @@ and cosine belong to similarities, not to a linearisation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from krepes import batches
-from krepes.batches import Batch
 from krepes.encoders.losses import LOSSES, Loss, cosine_distance, weighted
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.training import mix
-from krepes.engine.moments import Moments, MomentSum
-from krepes.engine.rows import with_progress
+from krepes.engine.moments import Moments
 from krepes.errors import InvalidInputError
+from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import State
-from krepes.kernels.base import Kernel
-from krepes.linalg import top_eigenpairs
 from krepes.objectives import BarlowTwins, MomentObjective, SpectralContrastive, VICReg
 from krepes.views import ViewStream
 
@@ -40,72 +36,6 @@ LAZY: dict[str, MomentObjective] = {
     "vicreg": VICReg(inv_reduction="nh", var_halved=True),
 }
 """The training losses of `krepes.encoders.losses` that are functions of second moments."""
-
-
-@dataclass(frozen=True)
-class Linearised:
-    """An encoder linearised at itself: samples in, rows ``x̄ = [φ ; e ; 1]`` ``(b, r + d + 1)`` out, float64.
-
-    Attributes:
-        encoder: Frozen, in eval mode.
-        kernel: Its tangent kernel, raw.
-        prepared: The landmark points, as the kernel prepared them.
-        R: ``(q, r)``, with ``R Rᵀ`` the pseudo-inverse of their Gram matrix.
-        d: Embedding dimension.
-    """
-
-    encoder: nn.Module
-    kernel: Kernel
-    prepared: Any = field(repr=False)
-    R: Tensor = field(repr=False)
-    d: int
-
-    @classmethod
-    def of(cls, encoder: nn.Module, kernel: Kernel, points: Batch, *, rank: int = 256) -> Linearised:
-        """Linearise an encoder in the span of landmark points.
-
-        Args:
-            encoder: Frozen, ``(b, ...) -> (b, d)``.
-            kernel: Its tangent kernel, neither centred nor normalised.
-            points: ``(q, ...)``.
-            rank: Leading directions of the span to keep, at most.
-
-        Returns:
-            The linearised encoder.
-        """
-        encoder = encoder.eval()
-        prepared = kernel.prepare(points)
-        K = kernel.rows(points, prepared).K.to("cpu", torch.float64)
-        eps = torch.finfo(torch.float32).eps
-        eigenvalues, U = top_eigenpairs((K + K.T) / 2, rcond=32 * eps)
-        with torch.no_grad():
-            d = encoder(batches.take(points, slice(0, 1))).shape[1]
-        return cls(encoder, kernel, prepared, (U / eigenvalues.sqrt())[:, :rank], d)
-
-    def rows(self, X: Batch) -> Tensor:
-        """Return the rows of samples ``X`` ``(b, ...)``, ``(b, r + d + 1)``."""
-        with torch.no_grad():
-            e = self.encoder(X).to("cpu", torch.float64)
-        phi = self.kernel.rows(X, self.prepared).K.to("cpu", torch.float64) @ self.R
-        return torch.cat([phi, e, e.new_ones(len(e), 1)], dim=1)
-
-    def pair(self, X: Batch) -> Tensor:
-        """Return the rows of two views ``X`` ``(2, b, ...)``, ``(2, b, r + d + 1)``."""
-        one, other = (batches.map_tensors(lambda x: x[0], X), batches.map_tensors(lambda x: x[1], X))
-        return torch.stack([self.rows(one), self.rows(other)])
-
-    def views(self, stream: ViewStream, draws: int, progress: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield samples ``(b,)`` and the rows of two views, ``(2, b, r + d + 1)``, over ``draws`` passes."""
-        for draw in range(draws):
-            for chosen, X in with_progress(stream.with_seed(stream.seed + draw), "lazy", progress):
-                yield chosen, self.pair(X)
-
-    def moments(self, stream: ViewStream, draws: int = 1, *, progress: bool = True) -> Moments:
-        """Return the moments of the rows of all samples, averaged over ``draws`` of their views."""
-        sums = MomentSum(torch.zeros(self.R.shape[1] + self.d, self.R.shape[1] + self.d))
-        for _, rows in self.views(stream, draws, progress):
-            sums.add(rows)
-        return replace(sums.moments(), n=stream.n)
 
 
 @dataclass(frozen=True)
@@ -202,12 +132,6 @@ class LazyRowSteps:
             B = state["B"] if graph else state["B"].detach().requires_grad_()
             (g,) = torch.autograd.grad(self.value(t, B, w), B, create_graph=graph)
         return {"B": state["B"] - self.eta * g}
-
-
-def coefficients(B: Tensor) -> Tensor:
-    """Return ``Θ = [B ; I ; 0]``, ``(r + d + 1, d)``, for ``B`` ``(r, d)``."""
-    d = B.shape[1]
-    return torch.cat([B, torch.eye(d).to(B), B.new_zeros(1, d)])
 
 
 S = TypeVar("S", LazySteps, LazyRowSteps)

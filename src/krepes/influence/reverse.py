@@ -64,6 +64,7 @@ def differentiate(
     *,
     w: Tensor | None = None,
     memory_budget: int = 2**32,
+    group: int | None = None,
     path: str | Path | None = None,
     progress: bool = True,
 ) -> Derivative:
@@ -74,6 +75,7 @@ def differentiate(
         measure: The outcomes of its last state.
         w: Where to differentiate, ``(n,)``; by default all ones.
         memory_budget: Bytes for states and cotangents; outcomes go through in groups that fit.
+        group: Outcomes that go through together, at most; by default as many as fit the budget.
         path: A safetensors file that keeps the finished part of the reverse pass: killed, a later call goes on there.
         progress: Show a bar with the time left.
 
@@ -81,15 +83,15 @@ def differentiate(
         The derivatives.
     """
     start = steps.start()
-    weights = torch.ones(steps.n, dtype=_dtype(start)) if w is None else w.detach()
+    weights = ones_like_state(start, steps.n) if w is None else w.detach()
     stride = max(1, math.isqrt(max(steps.T - 1, 0)) + 1)
     kept = forward(steps, start, weights, stride)
     values, cotangents = _begin(measure, kept[-1])
-    groups = _groups(len(values), kept, stride, memory_budget)
+    groups = _groups(len(values), kept, stride, memory_budget, group)
     found = []
     with tqdm(total=len(groups) * steps.T, desc="replay", unit=" steps", disable=not progress) as bar:
-        for number, group in enumerate(groups):
-            part = {name: x[group] for name, x in cotangents.items()}
+        for number, chosen in enumerate(groups):
+            part = {name: x[chosen] for name, x in cotangents.items()}
             file = None if path is None else Path(f"{path}.{number}")
             found.append(_backward(steps, weights, kept, stride, part, file, bar))
     return Derivative(values, torch.cat(found).T)
@@ -165,7 +167,7 @@ def pull_back(steps: Stepper, t: int, state: State, w: Tensor, cotangents: State
     return parts[-1], dict(zip(names, parts[:-1], strict=True))
 
 
-def _groups(count: int, kept: list[State], stride: int, memory_budget: int) -> list[slice]:
+def _groups(count: int, kept: list[State], stride: int, memory_budget: int, group: int | None) -> list[slice]:
     """Return groups of outcomes whose cotangents fit beside the states."""
     size = sum(x.numel() * x.element_size() for x in kept[0].values())
     states = (len(kept) + stride) * size
@@ -175,6 +177,7 @@ def _groups(count: int, kept: list[State], stride: int, memory_budget: int) -> l
             f"a replay keeps {len(kept) + stride} states of {size} bytes and four for each outcome, together at least "
             f"{states + 4 * size} bytes; the budget is {memory_budget}. Raise memory_budget or replay fewer steps."
         )
+    room = min(room, group or room)
     return [slice(low, low + room) for low in range(0, count, room)]
 
 
@@ -197,5 +200,6 @@ def _key(w: Tensor, kept: list[State]) -> str:
     return sha.hexdigest()
 
 
-def _dtype(state: State) -> torch.dtype:
-    return next(x.dtype for x in state.values() if x.is_floating_point())
+def ones_like_state(state: State, n: int) -> Tensor:
+    """Return ``n`` weights of one, of the type and on the device of a state."""
+    return next(x for x in state.values() if x.is_floating_point()).new_ones(n)

@@ -31,18 +31,19 @@ from krepes.influence.lazy import (
     LAZY,
     LazyRowSteps,
     LazySteps,
-    Linearised,
-    coefficients,
     falling_eta,
     lazy_batches,
     lazy_loss,
     scores,
 )
+from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import Measure, differentiate
 from krepes.influence.stepsize import near_step_size
 from krepes.influence.warm import warm_steps
 from krepes.views import ViewStream
 
+TOGETHER = 4
+"""Outcomes whose cotangents of the moments, which are large, go through a step together."""
 Embed = Callable[[Batch], Tensor]
 Outcomes = Callable[[Embed], Tensor]
 """From a way to embed samples, ``(b, ...) -> (b, d)``, to all outcomes, ``(O,)``."""
@@ -201,7 +202,7 @@ def lazy(
         by_moments = LazySteps(LAZY[loss], moments, linearised.d, eta or 1.0, steps)
         by_moments, story["losses"] = falling_eta(by_moments) if eta is None else (by_moments, None)
         w = moments.M.reshape(-1)
-        found = differentiate(by_moments, measure, w=w, memory_budget=memory_budget, progress=progress)
+        found = differentiate(by_moments, measure, w=w, memory_budget=memory_budget, group=TOGETHER, progress=progress)
         G = found.dw.T.reshape(-1, *moments.M.shape)
         dw = torch.zeros(stream.n, len(G), dtype=torch.float64)
         for chosen, rows in linearised.views(stream, draws, progress):

@@ -1,10 +1,10 @@
 r"""The step size of a warm replay, chosen without labels: the largest that keeps the loss falling and the encoder near.
 
 A replay speaks about the encoder only as long as it stays close to it. With ``C`` the cosines of the centred embeddings
-of a batch and ``Z`` these embeddings, three things are asked of ``T`` steps of size ``η``: the loss of that batch falls
-from look to look, and
+of a batch and ``Z`` these embeddings, three things are asked of ``T`` steps of size ``η``: the loss of that batch never
+rises by more than a fiftieth from look to look, for other batches have other views, and
 
-    |C_T - C_0| <= 0.15 |C_0|,      |Z_T - Z_0| <= 0.45 |Z_0|.
+    |C_T - C_0| <= 0.15 |C_0|,      |Z_T - Z_0| <= 0.5 |Z_0|.
 
 On digits, replays that moved further predicted retraining less and less, although their loss was lower: Barlow Twins
 0.47, 0.45 and 0.00 at steps of 0.01, 0.1 and 1; VICReg 0.40, 0.24 and 0.03 at 0.01, 0.03 and 0.3.
@@ -23,9 +23,10 @@ from torch.utils import _pytree as pytree
 from krepes import _autodiff
 from krepes.encoders.functional import SGD, State, Steps
 from krepes.errors import InvalidInputError
+from krepes.influence.reverse import ones_like_state
 
 SIZES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
-NEAR, LOOKS, ROWS = (0.15, 0.45), 6, 512
+NEAR, LOOKS, ROWS, RISE = (0.15, 0.5), 6, 512, 1.02
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def near_step_size(steps: Steps, encoder: nn.Module, sizes: tuple[float, ...] = 
     refused: dict[str, str] = {}
     for lr in sizes:
         losses, moved = _trial(replace(steps, rule=SGD(lr)), encoder)
-        falls = all(after < before for before, after in zip(losses, losses[1:], strict=False))
+        falls = all(after <= RISE * before for before, after in zip(losses, losses[1:], strict=False))
         if falls and all(part <= most for part, most in zip(moved, NEAR, strict=True)):
             return StepSize(lr, tuple(losses), moved, refused)
         refused[f"{lr:g}"] = (
@@ -79,7 +80,7 @@ def near_step_size(steps: Steps, encoder: nn.Module, sizes: tuple[float, ...] = 
 def _trial(steps: Steps, encoder: nn.Module) -> tuple[list[float], tuple[float, float]]:
     """Return the losses at each look, and how far cosines and embeddings moved; a trial ends where the loss rises."""
     state = steps.start()
-    w = torch.ones(steps.n, dtype=next(x.dtype for x in state.values() if x.is_floating_point()))
+    w = ones_like_state(state, steps.n)
     x = pytree.tree_map(lambda leaf: leaf[0, :ROWS], steps.views(0)[1])
     shell = copy.deepcopy(encoder).eval()
     before = _embedded(shell, state, x)
@@ -89,7 +90,7 @@ def _trial(steps: Steps, encoder: nn.Module) -> tuple[list[float], tuple[float, 
         state = steps(t, state, w)
         if t + 1 in looks:
             losses.append(_loss(steps, state, w))
-            if not losses[-1] < losses[-2]:
+            if not losses[-1] <= RISE * losses[-2]:
                 break
     after = _embedded(shell, state, x)
     return losses, (_distance(_cosines(after), _cosines(before)), _distance(after, before))

@@ -23,7 +23,8 @@ from krepes.engine.moments import Moments, MomentSum
 from krepes.engine.rows import pieces
 from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError
-from krepes.influence.lazy import LAZY, LazySteps, Linearised, coefficients, falling_eta
+from krepes.influence.lazy import LAZY, LazySteps, falling_eta
+from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import State
 from krepes.influence.rungs import Outcomes, of_linearised
 from krepes.kernels.base import Kernel

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from krepes.reproduce.lds import lds, lds_interval, noise_ceiling, slope
-from krepes.reproduce.retraining import MARGIN, PAIR, Retrained, Study, retrain
+from krepes.reproduce.retraining import Retrained, Study, retrain
 from krepes.reproduce.scores import (
     RUNGS,
     Scored,
@@ -185,6 +185,3 @@ def _kept(folder: Path, name: str, make: Callable[[], Scored | dict[str, Scored]
         tensors, told = read_tensors(path)
         found[told["name"]] = Scored(tensors, told["seconds"], told["story"])
     return found
-
-
-__all__ = ["CEILING", "MARGIN", "PAIR", "Proof", "averaged", "in_words", "judge_scores", "prove"]

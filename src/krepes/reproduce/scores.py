@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from krepes import influence as inf
 from krepes.attribution import attribute, kernel_similarity, latent_cosine
 from krepes.influence.gradients import RIDGES, row_gradients
-from krepes.influence.lazy import Linearised
+from krepes.influence.linearised import Linearised
 from krepes.influence.reverse import forward
 from krepes.influence.rungs import Embed, lazy, of_encoder, recorded_steps, replay, warm
 from krepes.influence.warm import warm_steps
