@@ -1,9 +1,12 @@
 """Whatever an encoder takes and returns, it goes through fit, audits, influence, report and training as a plain one."""
 
+import ast
 import copy
 import json
 import warnings
 from collections import UserDict, namedtuple
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +15,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+import krepes
 from callings import CALLINGS, WIDTH, BatchEncoding, Heads, Jitter, assert_untouched, core, make, state
 from krepes import batches
 from krepes.attribution import attribute
@@ -182,6 +186,19 @@ def test_a_given_tangent_kernel_lends_its_encoder_to_the_audits(rows):
 # The call itself
 
 
+def test_nobody_else_calls_an_encoder():
+    """Only encoders/call.py writes ``encoder(...)`` or ``something.encoder(...)``; the rest goes through it."""
+    package = Path(krepes.__file__).parent
+    found = [
+        str(path.relative_to(package))
+        for path in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and "encoder" in {getattr(node.func, "id", None), getattr(node.func, "attr", None)}
+    ]
+    assert found == [str(Path("encoders", "call.py"))]
+
+
 def test_state_is_restored_module_by_module_also_after_an_error():
     encoder = make("tensor")
     encoder.append(Lambda(lambda self, x: 1 / 0 if x.isnan().any() else x))
@@ -326,13 +343,15 @@ def test_an_output_that_names_nothing_is_refused(output):
 
 
 def test_descriptions_are_plain():
-    described = [FrozenEncoder(core(), output=output).describe()["output"] for output in (None, 0, "a.b", pick, Heads)]
+    outputs = (None, 0, "a.b", pick, partial(partial(pick), output=0), nn.Tanh())
+    described = [FrozenEncoder(core(), output=output).describe()["output"] for output in outputs]
     assert json.loads(json.dumps(described)) == [
         None,
         0,
         "a.b",
         {"function": "krepes.encoders.outputs.pick"},
-        {"function": "callings.Heads"},
+        {"function": "krepes.encoders.outputs.pick"},
+        {"function": "torch.nn.modules.activation.Tanh"},
     ]
     with pytest.raises(InvalidInputError, match="was given for a FrozenEncoder"):
         EmpiricalNTK(FrozenEncoder(core(), output=0), output=1)
