@@ -55,7 +55,7 @@ class Text(nn.Module):
         self.out = nn.Linear(E, 6)
 
     def forward(self, ids, mask):
-        x = self.words(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = self.words(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         a, _ = self.attention(x, x, x, key_padding_mask=mask)
         x = self.norm(x + a).masked_fill(mask.unsqueeze(2), 0.0)
         return self.out(x.mean(1))

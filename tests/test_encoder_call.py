@@ -1,9 +1,12 @@
 """Whatever an encoder takes and returns, it goes through fit, audits, influence, report and training as a plain one."""
 
+import ast
 import copy
 import json
 import warnings
 from collections import UserDict, namedtuple
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,10 +15,20 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+import krepes
 from callings import CALLINGS, WIDTH, BatchEncoding, Heads, Jitter, assert_untouched, core, make, state
 from krepes import batches
 from krepes.attribution import attribute
-from krepes.audit import FeatureSpace, alignment_gap, confidence_drop, faithfulness, label_consistency, rankings
+from krepes.audit import (
+    FeatureSpace,
+    alignment_gap,
+    confidence_drop,
+    confidence_drop_of,
+    faithfulness,
+    faithfulness_of,
+    label_consistency,
+    rankings,
+)
 from krepes.encoders import FrozenEncoder, pretrain
 from krepes.encoders.call import evaluation
 from krepes.encoders.outputs import pick
@@ -88,6 +101,8 @@ def test_every_way_to_call_goes_through_audits_influence_and_report(name, rows, 
     expected = plain_fit(name, X[:N])
     test, landmark_labels = calling.pack(X[N:]), y[:N][model.landmarks_]
 
+    with torch.no_grad():
+        E = calling.truth().eval()(X.to(calling.dtype))  # the very network, called by hand
     ranked, wanted = rankings(model, test, k=8), rankings(expected, X[N:], k=8)
     assert list(ranked) == [method for method in wanted if method in ranked] and "latent cosine" in ranked
     agree = [float((ranked[method] == wanted[method]).double().mean()) for method in ranked]
@@ -98,11 +113,11 @@ def test_every_way_to_call_goes_through_audits_influence_and_report(name, rows, 
         (label_consistency(ranked, landmark_labels, y[N:]), label_consistency(wanted, landmark_labels, y[N:])),
         (
             faithfulness(model, calling.pack(X[:N]), y[:N], test, y[N:]),
-            faithfulness(expected, X[:N], y[:N], X[N:], y[N:]),
+            faithfulness_of((expected.transform(X[:N]), expected.transform(X[N:])), (E[:N], E[N:]), y[:N], y[N:]),
         ),
         (
             confidence_drop(model, test, landmark_labels, k=5, delete=5),
-            confidence_drop(expected, X[N:], landmark_labels, k=5, delete=5),
+            confidence_drop_of(wanted, E[N:], E[model.landmarks_], landmark_labels, k=5, delete=5),
         ),
         (
             alignment_gap(model, test, frame[N:], landmark_rows, space, k=4).frame,
@@ -171,6 +186,19 @@ def test_a_given_tangent_kernel_lends_its_encoder_to_the_audits(rows):
 # The call itself
 
 
+def test_nobody_else_calls_an_encoder():
+    """Only encoders/call.py writes ``encoder(...)`` or ``something.encoder(...)``; the rest goes through it."""
+    package = Path(krepes.__file__).parent
+    found = [
+        str(path.relative_to(package))
+        for path in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and "encoder" in {getattr(node.func, "id", None), getattr(node.func, "attr", None)}
+    ]
+    assert found == [str(Path("encoders", "call.py"))]
+
+
 def test_state_is_restored_module_by_module_also_after_an_error():
     encoder = make("tensor")
     encoder.append(Lambda(lambda self, x: 1 / 0 if x.isnan().any() else x))
@@ -225,7 +253,7 @@ def test_encode_streams_arrays_and_data_sets(tmp_path, generator):
 
 
 def test_padded_tokens_mean_the_same_with_and_without_gradients(generator):
-    """Attention's fused path puts zeros at padded tokens: a mean over tokens would then depend on the path."""
+    """Attention's fused path puts zeros at padded tokens; it is taken without gradients only, and never here."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder = Lambda(
@@ -233,8 +261,11 @@ def test_padded_tokens_mean_the_same_with_and_without_gradients(generator):
         body=nn.TransformerEncoder(layer, 2),
     )
     X = {"x": torch.randn(5, 4, 8, generator=generator), "padding": torch.arange(4) >= torch.tensor([[2]] * 5)}
-    frozen = FrozenEncoder(encoder)
-    assert_close(frozen.encode(X).float(), frozen.embed(X), rtol=1e-6, atol=1e-6)
+    plain = encoder.eval()(**X)
+    with torch.no_grad():
+        assert float((encoder(**X) - plain).abs().max()) > 0.1
+    for found in (FrozenEncoder(encoder).encode(X).float(), FrozenEncoder(encoder).embed(X)):
+        assert_close(found, plain.detach(), rtol=1e-6, atol=1e-6)
 
 
 def test_samples_that_do_not_fit_are_refused_by_name():
@@ -312,13 +343,15 @@ def test_an_output_that_names_nothing_is_refused(output):
 
 
 def test_descriptions_are_plain():
-    described = [FrozenEncoder(core(), output=output).describe()["output"] for output in (None, 0, "a.b", pick, Heads)]
+    outputs = (None, 0, "a.b", pick, partial(partial(pick), output=0), nn.Tanh())
+    described = [FrozenEncoder(core(), output=output).describe()["output"] for output in outputs]
     assert json.loads(json.dumps(described)) == [
         None,
         0,
         "a.b",
         {"function": "krepes.encoders.outputs.pick"},
-        {"function": "callings.Heads"},
+        {"function": "krepes.encoders.outputs.pick"},
+        {"function": "torch.nn.modules.activation.Tanh"},
     ]
     with pytest.raises(InvalidInputError, match="was given for a FrozenEncoder"):
         EmpiricalNTK(FrozenEncoder(core(), output=0), output=1)

@@ -7,6 +7,7 @@ a mapping's key comes first, then a position if the step is a number, then an at
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,8 @@ def describe_output(output: Output) -> Any:
     """Return ``output`` as a plain JSON value: a function is described by its qualified name."""
     if output is None or isinstance(output, (int, str)):
         return output
+    while isinstance(output, functools.partial):
+        output = output.func
     named = output if hasattr(output, "__qualname__") else type(output)
     return {"function": f"{named.__module__}.{named.__qualname__}"}
 
