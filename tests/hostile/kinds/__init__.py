@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from hostile.case import Case
-from hostile.kinds import factories, images, names, npy, parquet, shell, tables, weights
+from hostile.kinds import factories, images, names, npy, parquet, schemas, shell, tables, weights
 
 KINDS: dict[str, Callable[[Random], Iterator[Case]]] = {
     "npy": npy.cases,
     "table": tables.cases,
     "parquet": parquet.cases,
+    "schema": schemas.cases,
     "image": images.cases,
     "weights": weights.cases,
     "factory": factories.cases,
