@@ -39,7 +39,7 @@ def load(data_dir: str | Path | None = None, split: str = "train", *, verify: bo
     """
     require_split(split, tuple(FILES), "adult")
     frame = pd.concat([_read(data_root(data_dir), name, verify) for name in FILES[split]], ignore_index=True)
-    income = frame.pop("income").str.rstrip(".")
+    income = frame.pop("income").astype(str).str.rstrip(".")
     if not income.isin(CLASSES).all():
         raise InvalidInputError(f"adult has labels {sorted(income.unique().tolist(), key=str)}, not only {CLASSES}.")
     return NamedTable(f"adult/{split}", frame, income.to_numpy(str))

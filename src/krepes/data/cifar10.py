@@ -58,8 +58,11 @@ def load(data_dir: str | Path | None = None, split: str = "train", *, verify: bo
             require_sum(batch.tobytes(), SHA256[name], f"the decoded pictures of {name}")
         require_sum(labels.tobytes(), SHA256[split], f"the labels of cifar10/{split}")
     pixels = torch.from_numpy(np.concatenate(list(pictures.values()))).permute(0, 3, 1, 2).contiguous()
-    if len(labels) != len(pixels):
-        raise InvalidInputError(f"cifar10/{split} has {len(pixels)} pictures but {len(labels)} labels.")
+    if len(labels) != len(pixels) or not np.isin(labels, range(len(CLASSES))).all():
+        raise InvalidInputError(
+            f"cifar10/{split} has {len(pixels)} pictures but {len(labels)} labels, or labels beyond 0 to 9. Download "
+            f"it again."
+        )
     ids = tuple(f"cifar10/{split}/{i}" for i in range(len(labels)))
     return NamedImages(f"cifar10/{split}", pixels, np.array(CLASSES)[labels], ids)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from krepes.data.files import foreign, require_file
 from krepes.errors import InvalidInputError
 
 VARIABLE = "KREPES_DATA"
@@ -125,16 +125,11 @@ def read_verified(path: Path, sha256: str | None) -> bytes:
 
     Returns:
         The content.
-
-    Raises:
-        InvalidInputError: If the file cannot be unpacked.
     """
-    content = path.read_bytes()
+    content = require_file(path, "the published file").read_bytes()
     if path.suffix == ".gz":
-        try:
+        with foreign(f"{path} is no complete gzip file", "Download it again."):
             content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InvalidInputError(f"{path} is no complete gzip file ({error}). Download it again.") from error
     require_sum(content, sha256, str(path))
     return content
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -47,8 +48,8 @@ def _idx(root: Path, name: str, verify: bool) -> np.ndarray:
     path = locate(root, candidates, f"{name}.gz of MNIST")
     content = read_verified(path, SHA256[name] if verify else None)
     axes = content[3] if len(content) > 3 else 0
-    shape = tuple(int(length) for length in np.frombuffer(content[4 : 4 + 4 * axes], dtype=">i4"))
-    if content[:3] != bytes([0, 0, UINT8]) or len(content) != 4 + 4 * axes + int(np.prod(shape)):
+    shape = tuple(int.from_bytes(content[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes))
+    if content[:3] != bytes([0, 0, UINT8]) or len(content) != 4 + 4 * axes + math.prod(shape):
         raise InvalidInputError(
             f"{path} is no idx file of bytes: its header says {shape}, it has {len(content)} bytes."
         )

@@ -127,7 +127,7 @@ class TabularEncoder:
         try:
             encoder = cls(Schema.from_dict(stored["schema"]), unknown=stored["unknown"])
             encoder.columns_ = tuple(stored_column(column) for column in stored["columns"])
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
             reason = str(error) if isinstance(error, InvalidInputError) else f"{type(error).__name__}: {brief(error)}"
             raise InvalidInputError(
                 f"this is no stored encoder of a table ({reason}). Fit the encoder again, or take the file whole from "

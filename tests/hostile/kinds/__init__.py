@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from hostile.case import Case
-from hostile.kinds import arguments, factories, images, names, npy, parquet, runs, shell, tables, toml, weights
+from hostile.kinds import arguments, factories, images, names, npy, parquet, runs, schemas, shell, tables, toml, weights
 
 KINDS: dict[str, Callable[[Random], Iterator[Case]]] = {
     "npy": npy.cases,
     "table": tables.cases,
     "parquet": parquet.cases,
+    "schema": schemas.cases,
     "image": images.cases,
     "weights": weights.cases,
     "factory": factories.cases,
