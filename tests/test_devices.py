@@ -14,9 +14,10 @@ from elsewhere import AWAY, Away, Elsewhere, MixedDevicesError
 from krepes import batches
 from krepes.attribution import attribute, attribute_stream
 from krepes.audit import confidence_drop, faithfulness, rankings
+from krepes.budget import Budget
 from krepes.concepts import ConceptVector
 from krepes.encoders import FrozenEncoder, pretrain
-from krepes.influence import influence, similarity
+from krepes.influence import influence_of, similarity
 from krepes.kernels import RBF, EmpiricalNTK, Laplacian, Polynomial, SketchedNTK, tangent_kernel
 from krepes.landmarks import SELECTORS, select
 from krepes.model import Krepes
@@ -129,7 +130,7 @@ def test_landmarks_on_disk_meet_rows_on_a_device(name, route, generator, monkeyp
     expected = EmpiricalNTK(encoder)(X, Y)
     with Elsewhere():
         kernel = EmpiricalNTK(copy.deepcopy(encoder).to(AWAY))
-        kernel.memory_budget = 2048
+        kernel.budget = Budget(2048)
         prepared = kernel.prepare(Y)
         assert prepared.spilled
         assert_close(kernel.rows(X, prepared).K.cpu(), expected, rtol=1e-5, atol=1e-5)
@@ -185,7 +186,7 @@ def test_a_walk_from_fit_to_influence_and_back_from_disk(objective, kernel, wher
             model.solution_.theta,
         ]
         assert_here(*tensors, model.K_mm_, model.landmarks_)
-        return [*tensors, torch.from_numpy(influence(model, outcome, progress=False).values)]
+        return [*tensors, torch.from_numpy(influence_of(model, outcome, progress=False).values)]
 
     expected = walk(core(), X, tmp_path / "here")
     with Elsewhere() as device:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from krepes import batches
 from krepes.batches import Batch
+from krepes.encoders.call import call, cast, home
 from krepes.engine.moments import Moments, MomentSum
 from krepes.engine.rows import with_progress
 from krepes.kernels.base import Kernel
@@ -59,13 +60,13 @@ class Linearised:
         eps = torch.finfo(torch.float32).eps
         eigenvalues, U = top_eigenpairs((K + K.T) / 2, rcond=32 * eps)
         with torch.no_grad():
-            d = encoder(batches.take(points, slice(0, 1))).shape[1]
+            d = call(encoder, cast(batches.take(points, slice(0, 1)), *home(encoder))).shape[1]
         return cls(encoder, kernel, prepared, (U / eigenvalues.sqrt())[:, :rank], d)
 
     def rows(self, X: Batch) -> Tensor:
         """Return the rows of samples ``X`` ``(b, ...)``, ``(b, r + d + 1)``."""
         with torch.no_grad():
-            e = self.encoder(X).to("cpu", torch.float64)
+            e = call(self.encoder, cast(X, *home(self.encoder))).to("cpu", torch.float64)
         phi = self.kernel.rows(X, self.prepared).K.to("cpu", torch.float64) @ self.R
         return torch.cat([phi, e, e.new_ones(len(e), 1)], dim=1)
 

@@ -58,7 +58,7 @@ class Recipe:
     lr: float = 2e-3
     momentum: float = 0.95
 
-    def encoder(self, X: Tensor) -> nn.Module:
+    def fresh(self, X: Tensor) -> nn.Module:
         """Return a fresh encoder of samples ``X`` ``(b, ...)``, by torch's generator."""
         return small_conv(X.shape[1], self.out) if self.conv else MLP(X[0].numel(), self.width, 1, self.out)
 
@@ -180,7 +180,7 @@ def train(study: Study, X: Tensor, *, seed: int, record: bool = False) -> Pretra
     recipe = study.recipe
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        encoder = recipe.encoder(X)
+        encoder = recipe.fresh(X)
     return pretrain(
         encoder,
         ViewStream(X, study.augment, seed=seed, batch_size=recipe.batch or len(X)),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from krepes import influence as inf
 from krepes.attribution import attribute, kernel_similarity, latent_cosine
+from krepes.encoders.call import call
 from krepes.influence.gradients import RIDGES, row_gradients
 from krepes.influence.linearised import Linearised
 from krepes.influence.reverse import forward
@@ -88,7 +89,7 @@ def score_surrogate(study: Study, member: int = 0) -> dict[str, Scored]:
     began = time.monotonic()
     model = fit(study, encoder)
     with torch.no_grad():
-        Z, Z_test, Z_reference = (encoder(X) for X in (study.X, study.test, study.reference))
+        Z, Z_test, Z_reference = (call(encoder, X) for X in (study.X, study.test, study.reference))
     attribution = attribute(model, study.test)
     found = counterfactual(study, model)
     seconds = time.monotonic() - began

@@ -212,7 +212,7 @@ def _of_tensor(leaf: Tensor) -> str:
         return f"stored as {leaf.layout}, not as one dense block. Call to_dense() or pad it first"
     if leaf.is_quantized:
         return "quantised numbers. Call dequantize() first"
-    return "on the meta device, without values. Load them first" if leaf.is_meta else ""
+    return "on the meta device, without values. Load them first" if type(leaf) is Tensor and leaf.is_meta else ""
 
 
 def sample_shapes(X: Batch) -> Any:
