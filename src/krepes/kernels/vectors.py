@@ -204,11 +204,11 @@ def reference_weights(points: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _matching(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring two blocks of vectors to one type, or refuse vectors of different length."""
+    """Bring two blocks of vectors to one type and the device of the second, or refuse vectors of different length."""
     if X.shape[1] != Y.shape[1]:
         raise InvalidInputError(
             f"samples of {X.shape[1]} features cannot be compared with prepared points of {Y.shape[1]}. "
             f"Encode both with the same columns."
         )
     dtype = torch.promote_types(X.dtype, Y.dtype)
-    return X.to(dtype), Y.to(dtype)
+    return X.to(Y.device, dtype), Y.to(dtype)

@@ -47,4 +47,4 @@ def require_bytes(size: str) -> str:
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_as_tuple)]
-Widths = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_tuple)]
+Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=2**17)], ...], BeforeValidator(_as_tuple)]

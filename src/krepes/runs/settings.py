@@ -86,7 +86,7 @@ class Settings:
         about(TRAINING, f"{registry.listed(registry.LOSSES)}; by default that of the objective, if it is one."),
     ] = None
     loss_options: Annotated[Options, about(TRAINING, "Its hyper-parameters.")] = dataclasses.field(default_factory=dict)
-    epochs: Annotated[int, about(TRAINING, "Passes over the data.", ge=1)] = 20
+    epochs: Annotated[int, about(TRAINING, "Passes over the data.", ge=1, le=1_000_000)] = 20
     batch_size: Annotated[int, about(TRAINING, "Samples in a batch.", ge=2)] = 256
     lr: Annotated[float, about(TRAINING, "Peak learning rate.", gt=0)] = 1e-3
     weight_decay: Annotated[float, about(TRAINING, "Of AdamW.", ge=0)] = 1e-4
@@ -127,8 +127,8 @@ class Settings:
     kernel_options: Annotated[
         Options, about(KERNEL, "Of a kernel without a network, such as width=2; by default from the data.")
     ] = dataclasses.field(default_factory=dict)
-    heads: Annotated[int, about(KERNEL, "Random heads that are averaged.", ge=1)] = 1
-    features: Annotated[int, about(KERNEL, "Features of the sketched kernel.", ge=2)] = 4096
+    heads: Annotated[int, about(KERNEL, "Random heads that are averaged.", ge=1, le=1024)] = 1
+    features: Annotated[int, about(KERNEL, "Features of the sketched kernel.", ge=2, le=2**22)] = 4096
     centre: Annotated[bool, about(KERNEL, "Centre the kernel; without it nothing repels.")] = True
     cosine: Annotated[bool, about(KERNEL, "Normalise the kernel to k(x, x) = 1.")] = True
     reference: Annotated[int, about(KERNEL, "Samples whose mean is the centre.", ge=1)] = 512
@@ -158,7 +158,7 @@ class Settings:
     damping_unit: Annotated[
         Literal["relative", "absolute"], about(MODEL, "Whether that number is relative to the mean curvature.")
     ] = "relative"
-    steps: Annotated[int, about(MODEL, "Gauss-Newton steps; 1 is the paper's.", ge=1)] = 1
+    steps: Annotated[int, about(MODEL, "Gauss-Newton steps; 1 is the paper's.", ge=1, le=1000)] = 1
     tol: Annotated[float, about(MODEL, "Relative residual of the linear solve.", gt=0, lt=1)] = 1e-8
 
     seed: Annotated[int, about(MACHINE, "Seed of everything random.", ge=0, lt=2**63)] = 0
