@@ -166,7 +166,7 @@ def test_functions_that_do_not_repeat_or_return_no_samples_are_refused(X):
 
 @pytest.fixture
 def table(X):
-    frame = pd.DataFrame(X[:, :3].numpy(), columns=["age", "hours", "income"])
+    frame = pd.DataFrame(X[:, :3].numpy().copy(), columns=["age", "hours", "income"])
     frame["city"] = np.array(["Bonn", "Ulm", "Kiel", "Jena"])[np.arange(120) % 4]
     frame.loc[5, "hours"] = np.nan
     frame.index = [f"person {i}" for i in range(120)]
