@@ -53,7 +53,7 @@ def test_every_rung_gives_one_kind_of_result(method, model, outcomes, trained):
         model, outcomes, method=method, how=how, ids=[f"row {i}" for i in range(40)], progress=False
     )
     assert found.method == method and found.values.shape == (40, 3) and found.names == ("pair", "groups", "toward")
-    assert found.seconds > 0 and "plan" in found.story and "/ 40" in found.unit
+    assert found.seconds > 0 and "plan" in found.details and "/ 40" in found.unit
     assert np.abs(found.values.sum(0)).max() < 1e-3 * np.abs(found.values).sum(0).max()  # float32, scale-free
     row = int(found.top(1).iloc[0]["row"])
     assert found.sentence(row).startswith("pair would fall by") and f"row {row} had not been there" in found.sentence(
@@ -69,7 +69,7 @@ def test_warm_influence_is_the_effect_of_removing_the_row_from_the_replay(model,
     from krepes.influence.warm import warm_steps
 
     found = inf.influence_of(model, outcomes, method="warm", how=How(steps=5), progress=False)
-    steps = warm_steps(model.kernel, model.stream_, "barlow_twins", lr=found.story["lr"], steps=5)
+    steps = warm_steps(model.kernel, model.stream_, "barlow_twins", lr=found.details["lr"], steps=5)
     measure = of_encoder(ladder.joined(outcomes), model.kernel)
     whole = measure(forward(steps, steps.start(), torch.ones(40), 9)[-1]).detach()
     changes = []

@@ -185,8 +185,8 @@ def test_non_convergence_is_warned_of_and_saved(X, tmp_path):
     with pytest.warns(UserWarning, match="relative residual"):
         fitted = model(objective="spectral", tol=1e-30).fit(X)
     fitted.save(tmp_path / "run")
-    story = json.loads((tmp_path / "run" / MANIFEST).read_text())["solution"]
-    assert story["converged"] is False and story["residual"] > 1e-30
+    details = json.loads((tmp_path / "run" / MANIFEST).read_text())["solution"]
+    assert details["converged"] is False and details["residual"] > 1e-30
 
 
 REFUSED = {

@@ -341,8 +341,8 @@ def test_a_kill_while_saving_leaves_the_earlier_checkpoint(crops, tmp_path, monk
     with pytest.raises(OSError, match="no space left"):
         pretrain(dropping(), crops, **settings)
     monkeypatch.undo()
-    tensors, story = tensorfile.read_tensors(path)
-    assert len(story["history"]) == 1
+    tensors, details = tensorfile.read_tensors(path)
+    assert len(details["history"]) == 1
     torch.testing.assert_close(tensors, kept[0], rtol=0, atol=0)
     whole = pretrain(dropping(), crops, **{**settings, "checkpoint": None})
     assert_same_bits(pretrain(dropping(), crops, resume=True, **settings).encoder, whole.encoder)

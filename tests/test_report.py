@@ -250,10 +250,10 @@ def test_a_loaded_model_says_that_it_needs_its_data_and_repeats_the_report_with_
 
 def test_without_a_step_nothing_is_attributed(people, model):
     """All scores are zero then: any landmark named first would be an accident of the sort."""
-    story = model.solution_
-    rejected = tuple(dataclasses.replace(step, accepted=False) for step in story.steps)
+    details = model.solution_
+    rejected = tuple(dataclasses.replace(step, accepted=False) for step in details.steps)
     stuck = copy.copy(model)
-    stuck.solution_ = dataclasses.replace(story, theta=story.theta0, steps=rejected)
+    stuck.solution_ = dataclasses.replace(details, theta=details.theta0, steps=rejected)
     report = build_report(stuck, X_test=people.X[N:], **material(people))
     for key in ("landmarks", "samples", "features", "groups", "counterfactual"):
         assert report.section(key).finding.startswith("There is nothing to attribute: no step lowered the objective")

@@ -39,8 +39,8 @@ def test_seeds_are_averaged_and_the_papers_figure_stands_beside(tmp_path, three_
     table = reproduce(toy(found), "quick", None, tmp_path)
     assert table["mean"].tolist() == [2.0, 0.25] and table["spread"].tolist() == [1.0, 0.0]
     assert table["seeds"].tolist() == [3, 3] and table["paper"].iloc[0] == 0.5 and pd.isna(table["paper"].iloc[1])
-    story = json.loads((tmp_path / "toy-quick.json").read_text())
-    assert story["scale"]["seeds"] == 3 and story["table"][1]["paper"] is None
+    details = json.loads((tmp_path / "toy-quick.json").read_text())
+    assert details["scale"]["seeds"] == 3 and details["table"][1]["paper"] is None
     page = (tmp_path / "toy-quick.md").read_text()
     assert "`krepes reproduce toy --scale quick`" in page and "| a | 2 ± 1 (0.5) | 0.25 ± 0 |" in page
 

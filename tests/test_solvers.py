@@ -143,10 +143,10 @@ def test_relative_and_absolute_damping_agree(generator):
 def test_the_story_survives_json(problem):
     objective, rows, theta0 = problem
     solution = solve(objective, rows, theta0, steps=2)
-    story = json.loads(json.dumps(solution.to_dict(), allow_nan=False))
-    assert story["loss_after"] == solution.loss_after and len(story["steps"]) == len(solution.steps)
-    assert story["iterations"] == solution.iterations > 0
-    assert [trial["damping"] for trial in story["steps"][0]["grid"]][:2] == list(GRID[:2])
+    details = json.loads(json.dumps(solution.to_dict(), allow_nan=False))
+    assert details["loss_after"] == solution.loss_after and len(details["steps"]) == len(solution.steps)
+    assert details["iterations"] == solution.iterations > 0
+    assert [trial["damping"] for trial in details["steps"][0]["grid"]][:2] == list(GRID[:2])
 
 
 def test_a_solve_cut_short_warns_and_is_recorded(generator):

@@ -33,7 +33,7 @@ class Alignment:
     """The Alignment Gap of every column.
 
     Attributes:
-        frame: One row a variant and column: ``variant``, ``column``, ``estimate``, ``low``, ``high``, ``n``, ``note``;
+        frame: A row per variant and column: ``variant``, ``column``, ``estimate``, ``low``, ``high``, ``n``, ``note``:
             where a column has no gap, the estimate is NaN and the note says why.
         top: The top landmarks of every test sample, from the same pass; ``None`` if scores were given.
     """

@@ -4,7 +4,7 @@ r"""Label consistency: do the landmarks that a method ranks first share the test
     Majority@K    1 if the most frequent class among the top K is the sample's
     HitRate@K     1 if any of the top K has the sample's class
 
-A ranking is only as good as its distance from the others, so the table holds one row a method.
+A ranking is only as good as its distance from the others, so the table holds one row per method.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def label_consistency(
         depths: The values of K; by default those of the paper's table that the rankings reach.
 
     Returns:
-        One row a method, metric and K: ``method``, ``metric``, ``k``, ``estimate``, ``low``, ``high``, ``n``.
+        One row per method, metric and K: ``method``, ``metric``, ``k``, ``estimate``, ``low``, ``high``, ``n``.
 
     Example:
         >>> top = torch.tensor([[0, 1], [2, 1]])

@@ -28,7 +28,7 @@ class Coverage:
         random: Mean of ``κ_C`` over random orders of the same landmarks, or ``None`` likewise.
         random_low: Its 2.5 % quantile, or ``None``.
         random_high: Its 97.5 % quantile, or ``None``.
-        curve: One row a prefix: ``k``, ``covered`` classes, and the mean ``random`` number.
+        curve: One row per prefix: ``k``, ``covered`` classes, and the mean ``random`` number.
     """
 
     kappa: int | None

@@ -85,7 +85,7 @@ def confidence_drop_of(
         delete: Landmarks to delete.
 
     Returns:
-        One row a method: ``method``, ``before`` (mean confidence), ``estimate`` (mean drop), ``low``, ``high``, ``n``.
+        One row per method: ``method``, ``before`` (confidence), ``estimate`` (mean drop), ``low``, ``high``, ``n``.
 
     Raises:
         InvalidInputError: If too few landmarks remain, or too few are ranked.

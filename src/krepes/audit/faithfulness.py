@@ -70,8 +70,8 @@ def faithfulness_of(
         labels_test: Classes of the test samples.
 
     Returns:
-        One row a measure: ``surrogate accuracy``, ``encoder accuracy``, ``accuracy gap`` (surrogate minus encoder),
-        ``same decision``, ``tau over classes`` (mean over samples) and ``tau over samples`` (one row a class).
+        One row per measure: ``surrogate accuracy``, ``encoder accuracy``, ``accuracy gap`` (surrogate minus encoder),
+        ``same decision``, ``tau over classes`` (mean over samples) and ``tau over samples`` (one row per class).
     """
     names, (train, test) = shared_codes(training=labels_train, test=labels_test)
     (decision_s, P_s), (decision_e, P_e) = (_probe(*pair, train) for pair in (surrogate, encoder))

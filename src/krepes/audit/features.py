@@ -3,7 +3,7 @@ r"""Agreement of two rows of a table, column by column.
     numeric       v_ξ(x, z) = 1 - min(|x_ξ - z_ξ| / Δ_ξ, 1),      Δ_ξ = range in the training data
     categorical   v_ξ(x, z) = 1 if x_ξ = z_ξ, else 0
 
-Both are ``1 - min(|a - b|, 1)`` of one number a row: the place in the range, or the number of the category.
+Both are ``1 - min(|a - b|, 1)`` of one number per row: the place in the range, or the number of the category.
 """
 
 from __future__ import annotations

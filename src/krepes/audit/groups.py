@@ -33,7 +33,7 @@ class CrossGroup:
         shares: Counts over row sums; NaN for a group without a test sample.
         low: Lower end of the Wilson interval of each share.
         high: Upper end.
-        expected: Shares that random landmarks would give, one a column: the groups' frequencies among the landmarks.
+        expected: Shares that random landmarks would give, one per column: the groups' frequencies among the landmarks.
     """
 
     groups: list[Any]
@@ -49,7 +49,7 @@ class CrossGroup:
         return self.shares / np.where(self.expected > 0, self.expected, np.nan)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a pair of groups, with a ``note`` where a value is undefined."""
+        """Return one row per pair of groups, with a ``note`` where a value is undefined."""
         size = len(self.groups)
         frame = pd.DataFrame({
             "group": np.repeat(np.array(self.groups, dtype=object), size),

@@ -33,7 +33,7 @@ class Selection:
         by: The criterion that chose.
         winner: The value with the largest criterion.
         winners: The winner of each criterion.
-        curve: One row a value: ``value`` and the columns of `CRITERIA`.
+        curve: One row per value: ``value`` and the columns of `CRITERIA`.
     """
 
     by: str

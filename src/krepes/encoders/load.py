@@ -68,9 +68,9 @@ def load_encoder(
         if factory is None:
             raise InvalidInputError("neither a factory nor weights were given. Pass at least one.")
         return LoadedEncoder(build_encoder(factory, **arguments).eval(), None)
-    tensors, story = read_weights(weights)
+    tensors, details = read_weights(weights)
     if factory is None:
-        factory, recorded = _recorded(story, weights)
+        factory, recorded = _recorded(details, weights)
         arguments = recorded | arguments
         _require_recorded(recorded, tensors, weights)
     encoder = build_encoder(factory, **arguments)
@@ -78,9 +78,9 @@ def load_encoder(
     return LoadedEncoder(encoder.eval(), report)
 
 
-def _recorded(story: dict[str, Any], path: str | Path) -> tuple[str, dict[str, Any]]:
+def _recorded(details: dict[str, Any], path: str | Path) -> tuple[str, dict[str, Any]]:
     """Return the name and the arguments of the encoder that a file was saved from."""
-    stored = story.get("encoder")
+    stored = details.get("encoder")
     config = dict(stored) if isinstance(stored, dict) else {}
     name = config.pop("name", None)
     # A file may name an encoder of this package and nothing else: "module:factory" of a stranger would be imported.

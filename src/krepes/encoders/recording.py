@@ -52,12 +52,12 @@ class Recording:
         Raises:
             InvalidInputError: If it is no recording.
         """
-        tensors, story = read_tensors(path)
-        if story.get("recording") != FORMAT:
+        tensors, details = read_tensors(path)
+        if details.get("recording") != FORMAT:
             raise InvalidInputError(
                 f"{path} is not the recording of a training. Pretrain with record=True and save it."
             )
-        return cls(TrainingRecipe(**story["training"]), tensors)
+        return cls(TrainingRecipe(**details["training"]), tensors)
 
     def steps(self, twins: Twins, stream: ViewStream) -> Steps:
         """Return the steps of the training, to be differentiated.

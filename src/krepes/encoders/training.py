@@ -128,8 +128,8 @@ class Training:
             for name, value in state.items()
         }
         history = [asdict(epoch) for epoch in self.history]
-        story = {"format": FORMAT, "training": asdict(self.recipe), "history": history, "measured": self.measured}
-        write_tensors(path, {**self.twins.state_dict(), **moments}, story)
+        details = {"format": FORMAT, "training": asdict(self.recipe), "history": history, "measured": self.measured}
+        write_tensors(path, {**self.twins.state_dict(), **moments}, details)
 
     def restore(self, path: Path) -> None:
         """Go back to a checkpoint.
@@ -140,10 +140,10 @@ class Training:
         Raises:
             InvalidInputError: If it is no checkpoint, or one of another training.
         """
-        tensors, story = read_tensors(path)
-        if story.get("format") != FORMAT or "training" not in story:
+        tensors, details = read_tensors(path)
+        if details.get("format") != FORMAT or "training" not in details:
             raise InvalidInputError(f"{path} is not a checkpoint of this version's pretrain. Choose another file.")
-        _require_same(asdict(self.recipe), story["training"], path)
+        _require_same(asdict(self.recipe), details["training"], path)
         own = self.twins.state_dict()
         if {k: x.shape for k, x in own.items()} != {k: tensors[k].shape for k in tensors if "optimiser/" not in k}:
             raise InvalidInputError(f"{path} belongs to an encoder of other layers or sizes. Build the one it was for.")
@@ -155,8 +155,8 @@ class Training:
                 state.setdefault(int(index), {})[name] = tensors[key]
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": state, "param_groups": groups})
-        self.history = [Epoch(**epoch) for epoch in story["history"]]
-        self.measured = [(loss, spread) for loss, spread in story["measured"]]
+        self.history = [Epoch(**epoch) for epoch in details["history"]]
+        self.measured = [(loss, spread) for loss, spread in details["measured"]]
 
 
 def mix(*numbers: int) -> int:

@@ -42,7 +42,7 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         path: The file; its content, not its name, tells which of the two it is.
 
     Returns:
-        Tensors by name, with their container before a slash, ``state_dict/conv1.bias``; the story of a file of ours.
+        Tensors by name, with their container before a slash, ``state_dict/conv1.bias``; the details of a file of ours.
 
     Raises:
         InvalidInputError: If the file is missing, damaged, or holds no tensor.
@@ -51,10 +51,10 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if _is_safetensors(path):
         _require_header(path)
         with foreign(f"{named(path)} is not a whole safetensors file", AGAIN):
-            tensors, story = read_tensors(path)
+            tensors, details = read_tensors(path)
     else:
         _require_stored(path)
-        tensors, story = dict(_flatten(_read_checkpoint(path), path)), {}
+        tensors, details = dict(_flatten(_read_checkpoint(path), path)), {}
     if not tensors:
         raise InvalidInputError(
             f"{named(path)} holds no tensor. Save the state dict of the encoder: encoder.state_dict()."
@@ -64,7 +64,7 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise InvalidInputError(
             f"{named(path)} names a tensor by {len(longest):,} characters. At most {LONGEST_NAME:,} are read: {AGAIN}"
         )
-    return tensors, story
+    return tensors, details
 
 
 def save_weights(encoder: nn.Module, path: str | Path) -> None:

@@ -74,7 +74,7 @@ def spectral_curves(
 
 @styled
 def consistency_curves(table: pd.DataFrame) -> Figure:
-    """Draw Precision, Majority and Hit Rate over K, one line a method with its 95 % band.
+    """Draw Precision, Majority and Hit Rate over K, one line per method with its 95 % band.
 
     Args:
         table: What `krepes.audit.label_consistency` returned.

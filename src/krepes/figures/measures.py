@@ -59,7 +59,7 @@ def faithfulness_bars(table: pd.DataFrame) -> Figure:
 
 @styled
 def deletion_bars(table: pd.DataFrame) -> Figure:
-    """Draw the confidence lost by deletion, of `krepes.audit.confidence_drop`, one bar a ranking."""
+    """Draw the confidence lost by deletion, of `krepes.audit.confidence_drop`, one bar per ranking."""
     table = table.sort_values("estimate", ascending=False, kind="stable")
     figure = new_figure(0.9 + 0.3 * len(table))
     ax = figure.add_subplot()

@@ -148,8 +148,8 @@ def _replayed(
         model, outcomes, plan.method, how, stream=stream, path=path, memory_budget=memory_budget, progress=progress
     )
     names, values = tuple(o.name for o in outcomes), stream.n * found.dw.numpy()
-    story = {**found.story, "plan": plan.sentence(), "costs": plan.costs}
-    return Influence(values, names, labels, float("nan"), (), plan.method, found.seconds, story)
+    details = {**found.details, "plan": plan.sentence(), "costs": plan.costs}
+    return Influence(values, names, labels, float("nan"), (), plan.method, found.seconds, details)
 
 
 def _labels(ids: Sequence[Any] | None, n: int) -> np.ndarray[Any, Any]:

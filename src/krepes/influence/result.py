@@ -41,7 +41,7 @@ class Influence:
         residuals: Relative residual of each adjoint solve.
         method: The rung that was taken.
         seconds: What it took.
-        story: Step size, steps, losses and what was refused, as plain values.
+        details: Step size, steps, losses and what was refused, as plain values.
         trust: What a test by retraining said about this method here, or ``None`` if there was none.
     """
 
@@ -52,7 +52,7 @@ class Influence:
     residuals: tuple[float, ...]
     method: str = "surrogate"
     seconds: float = float("nan")
-    story: dict[str, Any] = field(default_factory=dict, repr=False)
+    details: dict[str, Any] = field(default_factory=dict, repr=False)
     trust: str | None = None
 
     @property

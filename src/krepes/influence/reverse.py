@@ -186,11 +186,11 @@ def _resumed(path: Path | None, w: Tensor, kept: list[State], cotangents: State)
     fresh = len(kept) - 1, w.new_zeros(len(next(iter(cotangents.values()))), len(w)), cotangents
     if path is None or not path.exists():
         return fresh
-    tensors, story = read_tensors(path)
-    if story.get("key") != _key(w, kept):
+    tensors, details = read_tensors(path)
+    if details.get("key") != _key(w, kept):
         raise InvalidInputError(f"{path} holds the reverse pass of another training. Choose another file.")
     dw = tensors.pop("dw")
-    return int(story["done"]), dw, {name.removeprefix("cotangent/"): x for name, x in tensors.items()}
+    return int(details["done"]), dw, {name.removeprefix("cotangent/"): x for name, x in tensors.items()}
 
 
 def _key(w: Tensor, kept: list[State]) -> str:

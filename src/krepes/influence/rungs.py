@@ -57,13 +57,13 @@ class Found:
         dw: Derivative of every outcome in every row's weight, ``(n, O)``, float64; removal changes it by ``-dw``.
         values: The outcomes at the end of the replay, ``(O,)``.
         seconds: What it took.
-        story: Step size, steps, losses: plain values.
+        details: Step size, steps, losses: plain values.
     """
 
     dw: Tensor = field(repr=False)
     values: Tensor = field(repr=False)
     seconds: float
-    story: dict[str, Any]
+    details: dict[str, Any]
 
 
 def warm(
@@ -100,14 +100,14 @@ def warm(
     """
     began = time.monotonic()
     replayed = warm_steps(encoder, stream, loss, lr=lr or 1.0, steps=steps, batch=batch, seed=seed)
-    story: dict[str, Any] = {"steps": steps}
+    details: dict[str, Any] = {"steps": steps}
     if lr is None:
         size = near_step_size(replayed, encoder)
-        lr, story = size.lr, story | {"losses": list(size.losses), "moved": size.moved, "refused": size.refused}
+        lr, details = size.lr, details | {"losses": list(size.losses), "moved": size.moved, "refused": size.refused}
         replayed = replace(replayed, rule=SGD(lr))
     measure = of_encoder(outcomes, encoder)
     found = differentiate(replayed, measure, memory_budget=memory_budget, path=path, progress=progress)
-    return Found(found.dw.double(), found.values.double(), time.monotonic() - began, story | {"lr": lr})
+    return Found(found.dw.double(), found.values.double(), time.monotonic() - began, details | {"lr": lr})
 
 
 def replay(
@@ -152,8 +152,8 @@ def replay(
         )
     dw = torch.stack([part.dw.double() for part in parts]).mean(0)
     values = torch.stack([part.values.double() for part in parts]).mean(0)
-    story = {"members": len(parts), "steps": steps.T}
-    return Found(dw, values, time.monotonic() - began, story)
+    details = {"members": len(parts), "steps": steps.T}
+    return Found(dw, values, time.monotonic() - began, details)
 
 
 def recorded_steps(recording: Recording, encoder: nn.Module, stream: ViewStream, loss: Loss | None = None) -> Steps:
@@ -195,24 +195,24 @@ def lazy(
         The derivatives.
     """
     began = time.monotonic()
-    story: dict[str, Any] = {"steps": steps, "rank": linearised.R.shape[1]}
+    details: dict[str, Any] = {"steps": steps, "rank": linearised.R.shape[1]}
     measure = of_linearised(outcomes, linearised)
     if isinstance(loss, str) and loss in LAZY:
         moments = linearised.moments(stream, draws, progress=progress)
         by_moments = LazySteps(LAZY[loss], moments, linearised.d, eta or 1.0, steps)
-        by_moments, story["losses"] = falling_eta(by_moments) if eta is None else (by_moments, None)
+        by_moments, details["losses"] = falling_eta(by_moments) if eta is None else (by_moments, None)
         w = moments.M.reshape(-1)
         found = differentiate(by_moments, measure, w=w, memory_budget=memory_budget, group=TOGETHER, progress=progress)
         G = found.dw.T.reshape(-1, *moments.M.shape)
         dw = torch.zeros(stream.n, len(G), dtype=torch.float64)
         for chosen, rows in linearised.views(stream, draws, progress):
             dw[chosen] += scores(G, moments, rows) / (draws * stream.n)
-        return Found(dw, found.values, time.monotonic() - began, story | {"eta": by_moments.eta, "draws": draws})
+        return Found(dw, found.values, time.monotonic() - began, details | {"eta": by_moments.eta, "draws": draws})
     by_rows = LazyRowSteps(lazy_loss(loss), lazy_batches(linearised, stream, steps), linearised.d, 1.0, stream.n)
-    by_rows, story["losses"] = falling_eta(by_rows) if eta is None else (replace(by_rows, eta=eta), None)
+    by_rows, details["losses"] = falling_eta(by_rows) if eta is None else (replace(by_rows, eta=eta), None)
     w = torch.ones(stream.n, dtype=torch.float64)
     found = differentiate(by_rows, measure, w=w, memory_budget=memory_budget, progress=progress)
-    return Found(found.dw, found.values, time.monotonic() - began, story | {"eta": by_rows.eta})
+    return Found(found.dw, found.values, time.monotonic() - began, details | {"eta": by_rows.eta})
 
 
 def of_encoder(outcomes: Outcomes, encoder: nn.Module) -> Measure:

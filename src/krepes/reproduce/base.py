@@ -90,10 +90,10 @@ def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Pa
         "table": json.loads(table.to_json(orient="records")),
         "pictures": [*([] if target.draw is None else [_drawn(target, scale)]), *pictures],
     }
-    story = retell(target, measured)
-    redraw(target, story, folder)
-    _publish(folder / f"{target.name}-{scale}.json", json.dumps(story, indent=2, sort_keys=True).encode() + b"\n")
-    page = "\n".join([summary({target.name: story}), section(target.name, story, ".")])
+    details = retell(target, measured)
+    redraw(target, details, folder)
+    _publish(folder / f"{target.name}-{scale}.json", json.dumps(details, indent=2, sort_keys=True).encode() + b"\n")
+    page = "\n".join([summary({target.name: details}), section(target.name, details, ".")])
     _publish(folder / f"{target.name}-{scale}.md", page.encode())
     return table
 
@@ -108,18 +108,18 @@ def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
     return table.merge(target.paper, how="left", on=keys)
 
 
-def retell(target: Target, story: Mapping[str, Any]) -> dict[str, Any]:
+def retell(target: Target, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return a measurement with the target's words, and with its claims judged by the table."""
-    verdicts = [] if target.judge is None else target.judge(_measured(story))
+    verdicts = [] if target.judge is None else target.judge(_measured(details))
     claims = [{"claim": claim, "holds": bool(holds)} for claim, holds in verdicts]
     words = {"what": target.what, "note": target.note, "keys": list(target.keys), "across": target.across}
-    return {**story, **words, "claims": claims}
+    return {**details, **words, "claims": claims}
 
 
-def redraw(target: Target, story: Mapping[str, Any], folder: Path) -> None:
+def redraw(target: Target, details: Mapping[str, Any], folder: Path) -> None:
     """Draw the figure of a measurement's table; pictures of single samples stay as they were."""
     if target.draw is not None:
-        _publish(folder / _drawn(target, story["scale"]["name"]), render(target.draw(_measured(story))))
+        _publish(folder / _drawn(target, details["scale"]["name"]), render(target.draw(_measured(details))))
 
 
 def _drawn(target: Target, scale: str) -> str:
@@ -127,9 +127,9 @@ def _drawn(target: Target, scale: str) -> str:
     return f"{target.name}-{scale}.png"
 
 
-def _measured(story: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the table of a story; JSON has null where a number is missing."""
-    table = pd.DataFrame(story["table"])
+def _measured(details: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the table of a details; JSON has null where a number is missing."""
+    table = pd.DataFrame(details["table"])
     numbers = [name for name in ("mean", "spread", "paper") if name in table]
     return table.astype(dict.fromkeys(numbers, float))
 

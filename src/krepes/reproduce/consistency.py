@@ -86,7 +86,7 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw Precision@K, a panel a data set, a line a method."""
+    """Draw Precision@K, one panel per data set, one line per method."""
     figure = new_figure(3.1)
     precision = table[(table["metric"] == "precision") & (table["setting"] == DEFAULT)]
     for ax, name in zip(figure.subplots(1, len(DATA)), DATA, strict=True):

@@ -63,9 +63,9 @@ def write_page(folder: str | Path, scale: str, path: str | Path, targets: Sequen
     return publish(path, lambda temporary: temporary.write_text(text))
 
 
-def _illustrated(target: Target, story: Mapping[str, Any], folder: Path, pictures: Path) -> str:
+def _illustrated(target: Target, details: Mapping[str, Any], folder: Path, pictures: Path) -> str:
     """Return a target's part of the page, its figures copied beside the page."""
-    redraw(target, story, folder)
-    for picture in story["pictures"]:
+    redraw(target, details, folder)
+    for picture in details["pictures"]:
         shutil.copyfile(folder / picture, pictures / picture)
-    return section(target.name, story, pictures.name)
+    return section(target.name, details, pictures.name)

@@ -138,7 +138,7 @@ def averaged(found: dict[str, Scored]) -> dict[str, Scored]:
         return rest
     mean = {name: torch.stack([part.scores[name] for part in parts]).mean(0) for name in parts[0].scores}
     seconds = sum(part.seconds for part in parts)
-    return rest | {"replay": Scored(mean, seconds, {**parts[0].story, "members": len(parts)})}
+    return rest | {"replay": Scored(mean, seconds, {**parts[0].details, "members": len(parts)})}
 
 
 def judge_scores(scores: dict[str, Scored], retrained: Retrained) -> pd.DataFrame:
@@ -177,11 +177,11 @@ def _kept(folder: Path, name: str, make: Callable[[], Scored | dict[str, Scored]
         made = make()
         parts = {name: made} if isinstance(made, Scored) else made
         for number, (key, scored) in enumerate(parts.items()):
-            story = {"name": key, "seconds": scored.seconds, "story": scored.story}
-            write_tensors(folder / f"{number:02d}.safetensors", scored.scores, story)
+            details = {"name": key, "seconds": scored.seconds, "details": scored.details}
+            write_tensors(folder / f"{number:02d}.safetensors", scored.scores, details)
         write_tensors(whole, {}, {"parts": len(parts)})
     found: dict[str, Scored] = {}
     for path in sorted(folder.glob("[0-9][0-9].safetensors")):
         tensors, told = read_tensors(path)
-        found[told["name"]] = Scored(tensors, told["seconds"], told["story"])
+        found[told["name"]] = Scored(tensors, told["seconds"], told["details"])
     return found

@@ -251,10 +251,10 @@ def _finished(path: str | Path | None, study: Study, retrainings: int) -> tuple[
     if path is None or not Path(path).exists():
         none = torch.zeros(0, len(study.X), dtype=torch.float64)
         return none, {name: torch.zeros(0, retrainings, t, dtype=torch.float64) for name in (MARGIN, PAIR)}
-    tensors, story = read_tensors(path)
-    if story != _story(study, retrainings):
+    tensors, details = read_tensors(path)
+    if details != _story(study, retrainings):
         raise InvalidInputError(
-            f"{path} holds halves of another study: {story} against {_story(study, retrainings)}. Use another file, "
+            f"{path} holds halves of another study: {details} against {_story(study, retrainings)}. Use another file, "
             f"or delete this one if its retrainings are no longer wanted."
         )
     return tensors.pop("member"), tensors

@@ -37,7 +37,7 @@ class Scored:
 
     scores: Scores = field(repr=False)
     seconds: float
-    story: dict[str, Any]
+    details: dict[str, Any]
 
 
 def explained(study: Study) -> Callable[[Embed], Tensor]:
@@ -61,7 +61,7 @@ def score_warm(study: Study, member: int = 0) -> Scored:
     stream = ViewStream(study.X, study.augment, seed=mixed(study.seed, 6))
     outcomes = explained(study)
     found = warm(trained.encoder, stream, study.loss, outcomes, batch=WARM_BATCH, progress=False)
-    return Scored(both(found.dw), found.seconds, found.story)
+    return Scored(both(found.dw), found.seconds, found.details)
 
 
 def score_lazy(study: Study, member: int = 0) -> Scored:
@@ -71,7 +71,7 @@ def score_lazy(study: Study, member: int = 0) -> Scored:
     began = time.monotonic()
     linearised = Linearised.of(encoder, EmpiricalNTK(encoder), study.X[:LANDMARKS])
     found = lazy(linearised, stream, study.loss, explained(study), draws=DRAWS // 2, progress=False)
-    return Scored(both(found.dw), time.monotonic() - began, found.story)
+    return Scored(both(found.dw), time.monotonic() - began, found.details)
 
 
 def score_replay(study: Study, member: int = 0) -> Scored:
@@ -80,7 +80,7 @@ def score_replay(study: Study, member: int = 0) -> Scored:
     assert trained.recording is not None
     outcomes = explained(study)
     found = replay(trained.encoder, study.stream(member), [trained.recording], outcomes, progress=False)
-    return Scored(both(found.dw), found.seconds, found.story)
+    return Scored(both(found.dw), found.seconds, found.details)
 
 
 def score_surrogate(study: Study, member: int = 0) -> dict[str, Scored]:

@@ -14,32 +14,32 @@ def summary(stories: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of claims, those that do not hold included."""
     rows = [
         (f"[{name}](#{name})", claim["claim"], "yes" if claim["holds"] else "**no**")
-        for name, story in stories.items()
-        for claim in story["claims"]
+        for name, details in stories.items()
+        for claim in details["claims"]
     ]
     return "## Claims\n\n" + markdown(pd.DataFrame(rows, columns=["target", "claim", "holds"]))
 
 
-def section(name: str, story: Mapping[str, Any], pictures: str) -> str:
+def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
     """Return the part of a page about one target.
 
     Args:
         name: Of the target.
-        story: What its JSON file holds.
+        details: What its JSON file holds.
         pictures: Folder of the figures, relative to the page.
 
     Returns:
         Markdown.
     """
-    table = pd.DataFrame(story["table"])
-    shown = wide(table, story["keys"], story["across"])
-    scale = story["scale"]
+    table = pd.DataFrame(details["table"])
+    shown = wide(table, details["keys"], details["across"])
+    scale = details["scale"]
     sizes = f"m = {scale['m']}, at most {scale['rows']:,} rows, unless said below"
     command = f"`krepes reproduce {name} --scale {scale['name']}` ({sizes})"
     return "\n".join([
         f"## {name}\n",
-        f"{story['what']}. {command}, commit {story['commit']}, {scale['seeds']} seeds.\n",
-        story["note"] + "\n",
-        *(f"![{story['what']}]({pictures}/{picture})\n" for picture in story["pictures"]),
+        f"{details['what']}. {command}, commit {details['commit']}, {scale['seeds']} seeds.\n",
+        details["note"] + "\n",
+        *(f"![{details['what']}]({pictures}/{picture})\n" for picture in details["pictures"]),
         markdown(shown),
     ])

@@ -206,12 +206,12 @@ def cases(rng: Random) -> Iterator[Case]:
 
 def _stories() -> Iterator[Case]:
     state = {key: value.contiguous() for key, value in STATE.items()}
-    for name, story in STORIES.items():
-        text = "[" * 100_000 if story is None else json.dumps(story)
+    for name, details in STORIES.items():
+        text = "[" * 100_000 if details is None else json.dumps(details)
         content = save(state, metadata={"krepes": text})
-        yield Case("weights", f"story: {name}", writes("w.safetensors", content), rebuilt, "refused")
+        yield Case("weights", f"details: {name}", writes("w.safetensors", content), rebuilt, "refused")
     good = save(state, metadata={"krepes": json.dumps({"encoder": {"name": "mlp", **SIZES}})})
-    yield Case("weights", "story: good", writes("w.safetensors", good), rebuilt, "read", same)
+    yield Case("weights", "details: good", writes("w.safetensors", good), rebuilt, "read", same)
 
 
 def _containers() -> Iterator[Case]:
