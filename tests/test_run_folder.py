@@ -214,6 +214,14 @@ def test_any_changed_byte_is_noticed(run):
     open_run(run)
 
 
+def test_a_manifest_that_was_edited_by_hand_is_refused(run):
+    manifest = json.loads((run / store.MANIFEST).read_text())
+    manifest["landmark_ids"][0] = "somebody else"
+    (run / store.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(RunFolderError, match="was altered"):
+        open_run(run)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"format": 2}', '{"format": 99, "files": {}}', "[" * 100_000])
 def test_a_manifest_that_is_none_is_refused(run, text):
     (run / store.MANIFEST).write_text(text)
