@@ -66,7 +66,8 @@ class Watch:
         if isinstance(path, int) or path is None:
             return True
         text = os.fsdecode(path)
-        compiled = text.endswith(".pyc") or "__pycache__" in text  # Python keeps what it compiled of modules
+        # Python and torch keep what they compiled, whatever they were asked to read.
+        compiled = text.endswith(".pyc") or "__pycache__" in text or "torchinductor" in text
         inside = (os.path.realpath(text) + os.sep).startswith(self.allowed or ())
         return compiled or inside or text == os.devnull
 
