@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from krepes.batches import Batch
 from krepes.engine.moments import Moments, MomentSum
 from krepes.engine.rows import pieces
-from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError
 from krepes.influence.lazy import LAZY, LazySteps, falling_eta
 from krepes.influence.linearised import Linearised, coefficients
@@ -82,24 +81,16 @@ def without(model: Krepes, rows: ArrayLike, *, stream: ViewStream | None = None)
         )
     objective = model.objective_
     inputs, trace = getattr(objective, "needs_inputs", False), getattr(objective, "needs_trace", False)
-    sums = MomentSum(model.K_mm_)
+    kernel, gram = model.pass_kernel_, model.pass_gram_
+    sums = MomentSum(gram)
     for chosen in _places(rows, stream.n).split(stream.batch_size):
         X = stream.views_of(chosen)
-        for piece in pieces(
-            X, model.kernel_, model.prepared_, len(model.K_mm_), model._budget, inputs=inputs, trace=trace
-        ):
+        for piece in pieces(X, kernel, model.prepared_, len(gram), model._budget, inputs=inputs, trace=trace):
             sums.add(piece.Kbar, diagonal=piece.diagonal, X=piece.X)
     less = copy.copy(model)
     less.data_ = downdate(model.moments_, sums.moments())
     less.n_samples_ = less.data_.n
-    less.solution_ = solve(
-        objective,
-        less.data_,
-        model.solution_.theta0,
-        damping=model.solution_.damping,
-        steps=model.steps,
-        tol=model.tol,
-    )
+    less.solution_ = less.solved(less.data_, damping=model.solution_.damping, theta0=model.solution_.theta0)
     return less
 
 
