@@ -26,7 +26,7 @@ Scores = dict[str, Tensor]
 """By name of the outcome, ``(n, t)``, float64."""
 
 RUNGS = ("surrogate", "lazy", "warm", "replay")
-H, DRAWS, LANDMARKS, GRADIENT_DRAWS, WARM_BATCH = 64, 16, 128, 4, 150
+H, DRAWS, LANDMARKS, GRADIENT_DRAWS = 64, 16, 128, 4
 GRADIENT_BYTES = 2**33
 """What the gradients of all rows may take; they are left out beyond it."""
 
@@ -60,9 +60,7 @@ def score_warm(subject: Subject, member: int = 0) -> Scored:
     trained = subject.record(member)
     stream = subject.views()
     outcomes = explained(subject)
-    found = warm(
-        trained.encoder, stream, subject.loss, outcomes, batch=subject.warm_batch or WARM_BATCH, progress=False
-    )
+    found = warm(trained.encoder, stream, subject.loss, outcomes, progress=False)
     return Scored(both(subject, found.dw), found.seconds, found.details)
 
 

@@ -36,8 +36,7 @@ class Subject(ABC):
         loss: Of the training: a name, or a function ``(Z_a, Z_b, w)``.
         seed: Of everything that is drawn.
         first: Name of the first outcome, `MARGIN` or `NEIGHBOURS`.
-        warm_batch: Rows of a step of a warm replay; ``None`` for those of `krepes.proof.scores`.
-        lazy_draws: Passes of a lazy replay; ``None`` likewise.
+        lazy_draws: Passes of a lazy replay; ``None`` for those of `krepes.proof.scores`.
     """
 
     test: Any
@@ -45,7 +44,6 @@ class Subject(ABC):
     loss: str | Loss
     seed: int
     first: str = MARGIN
-    warm_batch: int | None = None
     lazy_draws: int | None = None
 
     @property
