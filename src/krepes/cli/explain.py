@@ -74,8 +74,14 @@ def influence(
     top: o.Top = 10,
     method: Annotated[
         str,
-        typer.Option(help="surrogate (fast), lazy or warm (replay of training, predicts retraining better), or auto."),
+        typer.Option(
+            help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, of runs "
+            "trained here or by krepes pretrain), or auto."
+        ),
     ] = "surrogate",
+    members: Annotated[
+        int, typer.Option(help="Trainings that a replay averages: the run's own, and others by its recipe.", min=1)
+    ] = 4,
     seconds: Annotated[float, typer.Option(help="What auto may take.", min=0)] = 120.0,
     draws: Annotated[int, typer.Option(help="Average the surrogate over so many new draws of the views.", min=0)] = 0,
     data: o.Moved = None,
@@ -95,13 +101,14 @@ def influence(
 
     Example: [bold]krepes influence runs/income --row 17 --toward sex=Female[/]
     """
-    from krepes.influence import How, influence_of
+    from krepes.influence import influence_of
+    from krepes.runs.retraining import how_to_replay
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
     outcome = _outcome(space, row, toward)
-    how = How(loss=space.settings.training_loss, seconds=seconds)
+    how, stream = how_to_replay(space, method, members=members, seconds=seconds)
     asked: dict[str, Any] = {"method": method, "how": how, "draws": draws, "progress": not quiet}
-    found = influence_of(space.model, outcome, stream=space.stream, ids=space.train_ids, **asked)
+    found = influence_of(space.model, outcome, stream=stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
     answer: dict[str, Any] = {"raises": found.top(k, by="raises"), "lowers": found.top(k, by="lowers")}
     if as_json:

@@ -9,11 +9,14 @@ import pandas as pd
 from torch import Tensor
 
 from krepes.figures.style import BLUE, GREY, INK, PALE, new_figure, styled
+from krepes.proof.halves import Retrained
+from krepes.proof.judging import prove
+from krepes.proof.lds import spearman
+from krepes.proof.result import CEILING
+from krepes.proof.scores import RUNGS
+from krepes.proof.subject import MARGIN, PAIR
 from krepes.reproduce.base import Findings, Target
-from krepes.reproduce.lds import spearman
-from krepes.reproduce.prove import CEILING, prove
-from krepes.reproduce.retraining import MARGIN, PAIR, RECIPES, Retrained, open_study
-from krepes.reproduce.scores import RUNGS
+from krepes.reproduce.retraining import RECIPES, open_study
 from krepes.reproduce.trial import Trial
 
 if TYPE_CHECKING:
