@@ -11,7 +11,6 @@ import pandas as pd
 from krepes.attribution import attribute
 from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
-from krepes.errors import InvalidInputError
 from krepes.figures import landmark_strips, render
 from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along

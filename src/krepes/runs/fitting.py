@@ -237,7 +237,7 @@ def _objective(settings: Settings) -> Objective[Any]:
 def _reopen_rows(model: Krepes, folder: str | Path) -> None:
     rows = rows_folder(folder, read_manifest(folder))
     if rows is not None:
-        model.data_ = RowStore.open(rows)
+        model.data_ = RowStore.open(rows, memory_budget=model.memory_budget)
 
 
 def _json(values: Any) -> bytes:

@@ -108,10 +108,14 @@ class Workspace:
             return None
         judging = {self.settings.id_column, self.settings.label}
         columns = [name for name in self.data.table if name not in judging and name in self.asked.table]
-        return (
+        found = (
             self.data.table[columns].iloc[self.train.numpy()],
             self.asked.table[columns].iloc[self.test.numpy()],
         )
+        if self.data.encoding is None:
+            return found
+        schema = self.data.encoding.schema
+        return schema.with_values(found[0]), schema.with_values(found[1])
 
     def require_columns(self, groups: Sequence[str], label: str | None) -> None:
         """Refuse a group or a label that the data do not have, before any work."""
@@ -130,9 +134,6 @@ class Workspace:
 
         Returns:
             Samples inside and outside.
-
-        Raises:
-            InvalidInputError: If no training sample is of the group, or all are.
         """
         values = self.of_train(column, asked_by)
         inside = require_group(values, column, value, asked_by)
@@ -162,6 +163,9 @@ def require_group(values: Column, column: str, value: str, asked_by: str) -> Ten
 
     Returns:
         The places.
+
+    Raises:
+        InvalidInputError: If no training sample is of the group, or all are.
     """
     inside = torch.from_numpy(np.flatnonzero(values == value))
     if not 0 < len(inside) < len(values):
