@@ -21,14 +21,13 @@ from krepes.encoders.losses import LOSSES, Loss, cosine_distance, weighted
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.training import mix
 from krepes.engine.moments import Moments
+from krepes.engine.residual import NEAR, moved
 from krepes.errors import InvalidInputError
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import State
 from krepes.objectives import BarlowTwins, MomentObjective, SpectralContrastive, VICReg
 from krepes.views import ViewStream
 
-NEAR = 0.45
-"""How far the embeddings may move, as a part of their size."""
 LazyLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 LAZY: dict[str, MomentObjective] = {
     "barlow_twins": BarlowTwins(eps=1e-5),
@@ -71,9 +70,7 @@ class LazySteps:
 
     def moved(self, state: State) -> float:
         """Return the size of ``Bᵀφ`` as a part of that of ``e``, both centred, root mean squares."""
-        C, B = self.moments.centred(0, 0), state["B"]
-        r = len(B)
-        return float(((B * (C[:r, :r] @ B)).sum() / C.diagonal()[r : r + self.d].sum()).sqrt())
+        return moved(self.moments, state["B"])
 
     def __call__(self, t: int, state: State, w: Tensor, *, graph: bool = False) -> State:
         """Return ``B`` after a step with the moments ``w``, flat."""

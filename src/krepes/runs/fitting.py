@@ -136,13 +136,13 @@ def _require_start(settings: Settings, objective: Objective[Any]) -> None:
         return
     if settings.kernel in registry.KERNELS:
         raise InvalidInputError(
-            f"{flag('init')} encoder starts at the embeddings of an encoder, and {flag('kernel')} {settings.kernel} has "
-            f"none. Leave {flag('kernel')} out, or start at pca."
+            f"{flag('init')} encoder starts at the embeddings of an encoder, and {flag('kernel')} {settings.kernel} "
+            f"has none. Leave {flag('kernel')} out, or start at pca."
         )
     if settings.h is not None:
         raise InvalidInputError(
-            f"{flag('h')}: {settings.h} dimensions were asked for, and with {flag('init')} encoder the model has those of "
-            f"the encoder's embedding. Leave {flag('h')} out."
+            f"{flag('h')}: {settings.h} dimensions were asked for, and with {flag('init')} encoder the model has those "
+            f"of the encoder's embedding. Leave {flag('h')} out."
         )
     try:
         require_residual(objective)
