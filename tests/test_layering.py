@@ -54,6 +54,7 @@ LAYERS = [
     "engine.solvers",
     "engine",
     "model.intake",
+    "model.removal",
     "model.surrogate",
     "runs.store",
     "model.readable",

@@ -5,11 +5,13 @@ f(x) = Aᵀ k_x + γ,      k_x = [k(x, z) for each landmark point z],      A = A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from krepes import batches
@@ -22,6 +24,7 @@ from krepes.encoders.outputs import Output
 from krepes.engine.moments import Moments
 from krepes.engine.rowstore import RowStore
 from krepes.engine.solution import Solution
+from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError, NotFittedError
 from krepes.kernels.auto import KernelChoice, tangent_kernel
 from krepes.kernels.base import Kernel
@@ -30,7 +33,8 @@ from krepes.kernels.refusals import require_spread
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.model.intake import encoded
-from krepes.objectives.base import Objective
+from krepes.model.removal import moments_of_sets, places_of
+from krepes.objectives.base import MomentObjective, Objective
 from krepes.views import ViewStream
 
 LOOKED_AT = 64
@@ -49,6 +53,8 @@ class Surrogate:
     parameters: str | Sequence[str]
     heads: int
     device: str | torch.device | None
+    steps: int
+    tol: float
     objective_: Objective[Any]
     stream_: ViewStream
     stored_data_: Description
@@ -79,6 +85,53 @@ class Surrogate:
         """Return ``K_tm``, ``(t, q)``, float64: the kernel of samples ``X`` ``(t, ...)`` with the landmark points."""
         self._solution()
         return self.kernel_.rows(self.samples(X), self.prepared_).K.to("cpu", torch.float64)
+
+    def without(self, rows: ArrayLike, *, stream: ViewStream | None = None) -> Self:
+        """Return the model that a fit without some rows would have given, on the same landmarks and damping.
+
+        Exact, and without a pass: the rows are taken out of the moments, and the steps are taken again.
+
+        Args:
+            rows: Places ``(r,)`` in the training data, or a mask ``(n,)``.
+            stream: The training data; needed for a loaded model.
+
+        Returns:
+            A new model; this one is left as it is. A landmark that was removed stays a landmark.
+        """
+        return next(self.without_each([rows], stream=stream))
+
+    def without_each(self, sets: Sequence[ArrayLike], *, stream: ViewStream | None = None) -> Iterator[Self]:
+        """Yield the model without each of several sets of rows; kernel rows that sets share are made once.
+
+        Args:
+            sets: Rows of each, as `without` takes them.
+            stream: The training data; needed for a loaded model.
+
+        Yields:
+            The models, in the order of the sets.
+
+        Raises:
+            InvalidInputError: If the model has no moments or no training data, or fewer than two rows would stay.
+        """
+        stream = getattr(self, "stream_", None) if stream is None else stream
+        moments, objective = self.moments_, self.objective_
+        if moments is None or stream is None or not isinstance(objective, MomentObjective):
+            raise InvalidInputError(
+                "rows can be taken out of moments only: this model keeps kernel rows, or its data are not at hand. Use "
+                "an objective of moments, and pass the stream of the fit."
+            )
+        if stream.n != moments.n:
+            raise InvalidInputError(f"the stream has {stream.n} rows, the model was fitted on {moments.n}.")
+        places = [places_of(rows, stream.n) for rows in sets]
+        how = (stream, objective, self.kernel_, self.prepared_, self.K_mm_, self._budget)
+        damping = self.solution_.damping if self.solution_.accepted else "auto"
+        for gone in moments_of_sets(places, *how):
+            less = copy.copy(self)
+            less.data_ = moments - gone
+            less.n_samples_ = less.data_.n
+            theta0 = self.solution_.theta0
+            less.solution_ = solve(objective, less.data_, theta0, damping=damping, steps=self.steps, tol=self.tol)
+            yield less
 
     def samples(self, X: Any) -> Batch:
         """Return samples as the encoder takes them: a DataFrame is encoded as the training table was."""
