@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -124,7 +124,7 @@ class Surrogate:
             raise InvalidInputError(f"the stream has {stream.n} rows, the model was fitted on {moments.n}.")
         places = [places_of(rows, stream.n) for rows in sets]
         how = (stream, objective, self.kernel_, self.prepared_, self.K_mm_, self._budget)
-        damping = self.solution_.damping if self.solution_.accepted else "auto"
+        damping: float | Literal["auto"] = self.solution_.damping if self.solution_.accepted else "auto"
         for gone in moments_of_sets(places, *how):
             less = copy.copy(self)
             less.data_ = moments - gone
