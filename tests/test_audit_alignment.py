@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from krepes.attribution import attribute
 from krepes.audit import AlignmentSum, FeatureSpace, alignment_gap, alignment_of, fold_one_hot
 from krepes.audit.alignment import draw_sets
+from krepes.audit.features import agreement
 from krepes.data.synthetic import applicants
 from krepes.errors import InvalidInputError
 from krepes.kernels.classic import RBF
@@ -247,3 +248,16 @@ def test_200_000_rows_by_1000_landmarks_stream_within_2_gib():
     extra = peak_rise(STREAM) / 2**30
     print(f"200,000 x 1,000 x 14, top-10 and Alignment Gap: {extra:.2f} GiB extra")
     assert extra < 2
+
+
+def test_dates_are_places_in_a_range_and_huge_numbers_do_not_overflow():
+    days = ["1500-01-01", "1500-01-11", None, "1500-01-06"]
+    frame = pd.DataFrame({"day": pd.Series(np.array(days, "datetime64[s]")), "far": [-1.7e308, 1.7e308, 0.0, 1e308]})
+    space = FeatureSpace.of(frame)
+    X = space.encode(frame)
+    assert list(space.ranges) == ["day", "far"]
+    assert_close(X[:2], torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64))
+    assert_close(agreement(X[0], X[3])[0], torch.tensor(0.5, dtype=torch.float64))
+    assert_close(X[2, 1], torch.tensor(0.5, dtype=torch.float64))
+    assert agreement(X[2], X[3])[0] == 0.0
+    assert_close(space.encode(frame.assign(day=frame["day"].dt.tz_localize("UTC"))), X)

@@ -264,10 +264,10 @@ def test_the_index_of_a_parquet_file_is_kept_as_a_column(tmp_path):
     assert read_table(tmp_path / "a.parquet").to_dict("list") == {"x": [1.5, 2.5]}
 
 
-def test_a_schema_reads_the_numbers_of_a_table_for_audits(tmp_path):
-    frame = kinds(GERMAN, tmp_path).with_numbers(tmp_path / "a.csv")
+def test_a_schema_reads_the_numbers_and_dates_of_a_table_for_audits(tmp_path):
+    frame = kinds(GERMAN, tmp_path).with_values(tmp_path / "a.csv")
     assert frame["Umsatz"].tolist() == [1234.0, 12.0, 999.0]
-    assert frame["Datum"].tolist() == ["31.12.2020", "01.02.2021", "05.03.2021"]
+    assert frame["Datum"].astype(str).tolist() == ["2020-12-31", "2021-02-01", "2021-03-05"]
     assert list(frame) == ["Kunde", "Umsatz", "Datum", "Menge", "Anteil", "Ort"]
 
 
@@ -307,3 +307,9 @@ def test_printable_text_shows_no_control_character(text):
     assert all(unicodedata.category(c) not in {"Cc", "Cs", "Zl", "Zp"} for c in shown)
     assert not set("\u202e\u2066\u2069\u200f\u061c\u200b\ufeff") & set(shown)
     assert printable(text, lines=True).count("\n") == text.count("\n")
+
+
+@pytest.mark.filterwarnings("error")
+def test_huge_numbers_are_read_without_a_warning(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1e308,a\n-1e308,b\n5,c\n")
+    assert read_table(tmp_path / "a.csv")["x"].tolist() == [1e308, -1e308, 5.0]

@@ -38,6 +38,10 @@ def no_training(monkeypatch):
 WRONG = {
     "label": ({"label": "gekuendigt"}, {}, r"--label.* Did you mean 'gekündigt'"),
     "group": ({}, {"groups": ["altr"]}, r"--group.* Did you mean 'alter'"),
+    "concept": ({}, {"concepts": ["nothing"]}, r"--concept 'nothing' is not column=value"),
+    "concept's column": ({}, {"concepts": ["altr=3"]}, r"--concept: .* Did you mean 'alter'"),
+    "concept's value": ({}, {"concepts": ["gekündigt=jaa"]}, r"--concept gekündigt=jaa names 0 of 48 .*'ja'"),
+    "predictions": ({}, {"predictions": "altr"}, r"--predictions: .* Did you mean 'alter'"),
     "sensitive": ({"sensitive": ("altr",)}, {}, r"--sensitive.* Did you mean 'alter'"),
     "exclude": ({"exclude": ("z",)}, {}, r"--exclude: .* no column 'z'"),
     "id": ({"id_column": "alter"}, {}, r"--id-column: .* repeated ids"),

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from krepes.errors import InvalidInputError, KrepesError, RunFolderError
 from krepes.storage import files, tensorfile
-from krepes.storage.files import publish, publish_bytes
+from krepes.storage.files import publish, publish_bytes, require_writable
 from krepes.storage.tensorfile import read_tensor_bytes, read_tensors, tensor_bytes, write_tensors
 
 
@@ -159,3 +159,15 @@ def test_damaged_tensors_are_refused(tmp_path):
         read_tensors(tmp_path / "short")
     with pytest.raises(InvalidInputError, match="there is no file"):
         read_tensors(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("below", ["x", "x/y", "run/../x", "a" * 300])
+def test_where_a_folder_cannot_be_made_none_of_those_above_it_is_left(below, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    wrong = tmp_path / "new" / "deep" / ".." / ".." / "file" / below if len(below) < 300 else tmp_path / "new" / below
+    with pytest.raises(RunFolderError, match="--out"):
+        require_writable(wrong / "r.html", "--out")
+    with pytest.raises(RunFolderError):
+        publish_bytes(wrong / "r.html", b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "kept"

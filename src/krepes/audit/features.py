@@ -1,6 +1,6 @@
 r"""Agreement of two rows of a table, column by column.
 
-    numeric       v_ξ(x, z) = 1 - min(|x_ξ - z_ξ| / Δ_ξ, 1),      Δ_ξ = range in the training data
+    numeric       v_ξ(x, z) = 1 - min(|x_ξ - z_ξ| / Δ_ξ, 1),      Δ_ξ = range in the training data; dates also
     categorical   v_ξ(x, z) = 1 if x_ξ = z_ξ, else 0
 
 Both are ``1 - min(|a - b|, 1)`` of one number per row: the place in the range, or the number of the category.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
 
 from krepes.errors import InvalidInputError
@@ -48,7 +48,7 @@ class FeatureSpace:
 
         Args:
             train: Training rows, original columns.
-            categorical: The categorical columns; by default those that do not hold numbers.
+            categorical: The categorical columns; by default those that hold neither numbers nor dates.
 
         Returns:
             The space; constant columns, on which all rows agree, are marked as undefined.
@@ -100,7 +100,7 @@ class FeatureSpace:
         if name in self.ranges:
             _range(column, name)
             low, high = self.ranges[name]
-            place = (column.to_numpy(dtype=np.float64, na_value=np.nan) - low) / (high - low)
+            place = (_numbers(column) / 2 - low / 2) / (high / 2 - low / 2)  # halves: the range itself may overflow
             return np.where(np.isnan(place), MISSING, place)
         codes = self.categories[name].get_indexer(pd.Index(column)).astype(np.float64)
         codes[codes < 0] = UNSEEN
@@ -142,12 +142,23 @@ def fold_one_hot(
 
 
 def _is_numeric(column: pd.Series[Any]) -> bool:
-    return is_numeric_dtype(column) and not is_bool_dtype(column)
+    return (is_numeric_dtype(column) and not is_bool_dtype(column)) or is_datetime64_any_dtype(column)
+
+
+def _numbers(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
+    """Return a numeric column, or the days of a column of dates, ``(n,)``, float64 with NaN for a missing value."""
+    if not is_datetime64_any_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    moments = column.dt.tz_convert(None) if isinstance(column.dtype, pd.DatetimeTZDtype) else column
+    seconds = moments.to_numpy("datetime64[s]").astype(np.float64)
+    return np.where(column.isna().to_numpy(), np.nan, seconds / 86_400.0)
 
 
 def _range(column: pd.Series[Any], name: str) -> tuple[float, float]:
     """Return the ends of a numeric column, after a check that they are finite."""
-    low, high = float(column.min()), float(column.max())
+    known = _numbers(column)
+    known = known[~np.isnan(known)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (float("nan"), float("nan"))
     if np.isinf(low) or np.isinf(high):
         raise InvalidInputError(f"column {name!r} holds infinity: replace it by a number or by a missing value.")
     return low, high

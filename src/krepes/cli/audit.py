@@ -92,13 +92,13 @@ def report(
     from krepes.storage.files import require_writable
 
     require_writable(out, "--out")
+    options: dict[str, Any] = {"groups": group or (), "predictions": predictions, "concepts": concept or ()}
     if gathered.data is not None and is_run(gathered.data):
         space = opened(gathered.data, moved, *_of_a_run(gathered), trust_code, allow_changed_data)
     else:
         folder = Path(out).with_suffix("") / "run"
-        space = fit_run(gathered.settings(), folder, groups=group or (), progress=not quiet)
+        space = fit_run(gathered.settings(), folder, **options, progress=not quiet)
         say(f"run: {folder}")
-    options: dict[str, Any] = {"groups": group or (), "predictions": predictions, "concepts": concept or ()}
     asked = study(space, label=gathered.flags.get("label"), counterfactual=counterfactual, **options)
     say(str(write_report(report_of(asked), out)))
 

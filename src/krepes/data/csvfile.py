@@ -146,6 +146,8 @@ def _could_be_thousands(column: pd.Series[Any]) -> bool:
     if column.dtype.kind != "f":
         return False
     values = column.dropna().to_numpy()
+    if not (np.abs(values) < 1000).all():
+        return False
     rounded = np.round(values * 1000)
     whole = np.abs(values * 1000 - rounded) < 1e-6
-    return bool((np.abs(values) < 1000).all() and whole.all() and (rounded % 1000 != 0).any())
+    return bool(whole.all() and (rounded % 1000 != 0).any())

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 
 from krepes.data import values
 from krepes.data.column import Column
@@ -218,19 +219,33 @@ class Schema:
             )
         return pd.DataFrame({column.name: column.read(frame[column.name]) for column in used})
 
-    def with_numbers(self, table: Any) -> pd.DataFrame:
-        """Return a table as people and audits read it: all its columns, the texts of numeric ones read as numbers.
+    def with_values(self, table: Any) -> pd.DataFrame:
+        """Return a table as people and audits read it: all its columns, texts of numbers and dates read as such.
 
         Args:
             table: Whatever `read_table` takes.
 
         Returns:
-            The table; numeric columns of the schema are float64 where they were texts, others as they were.
+            The table; where they were texts, numeric columns of the schema are float64 and dates ``datetime64[s]``.
         """
         frame = read_table(table)
-        numeric = {column.name: column for column in self.columns if column.kind == "numeric"}
-        texts = [name for name in frame.columns if name in numeric and not is_numeric_dtype(frame[name])]
-        return frame.assign(**{name: numeric[name].read(frame[name]) for name in texts})
+        read = {column.name: column for column in self.columns if column.kind in {"numeric", "date"}}
+        texts = [name for name in frame if name in read and not _has_values(frame[name])]
+        return frame.assign(**{name: _as_values(read[name], frame[name]) for name in texts})
+
+
+def _has_values(column: pd.Series[Any]) -> bool:
+    return bool(is_numeric_dtype(column) or is_datetime64_any_dtype(column))
+
+
+def _as_values(column: Column, texts: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the numbers, or the dates, that texts stand for."""
+    found = column.read(texts)
+    if column.kind == "numeric":
+        return found
+    seconds = (found * 86_400.0).round()  # from days; without nanoseconds, dates have no first and no last year
+    moments = np.where(seconds.isna(), np.iinfo(np.int64).min, seconds).astype(np.int64).view("datetime64[s]")
+    return pd.Series(moments, index=texts.index)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -11,11 +11,10 @@ import pandas as pd
 from krepes.attribution import attribute
 from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
-from krepes.errors import InvalidInputError
 from krepes.figures import landmark_strips, render
 from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along
-from krepes.runs.workspace import Workspace
+from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
 
 
@@ -93,7 +92,7 @@ def study(
     label = label or space.settings.label
     named = list(dict.fromkeys([*space.settings.sensitive, *groups]))
     space.require_columns(named, label)
-    ideas = [_parted(text) for text in concepts]
+    ideas = [column_and_value(text) for text in concepts]
     model = space.model
     return Study(
         model,
@@ -116,10 +115,3 @@ def study(
         notes=space.notes,
         title=f"KREPES report on {space.title}",
     )
-
-
-def _parted(text: str) -> tuple[str, str]:
-    column, equals, value = text.partition("=")
-    if not equals or not column:
-        raise InvalidInputError(f"--concept {text!r} is not column=value.")
-    return column, value

@@ -27,7 +27,7 @@ from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.place import claimed
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import ROWS, read_manifest, rows_folder
-from krepes.runs.workspace import Workspace
+from krepes.runs.workspace import Workspace, column_and_value, require_group
 from krepes.storage.tensorfile import tensor_bytes
 from krepes.views import ViewStream
 
@@ -36,13 +36,23 @@ TRAINING = "training.safetensors"
 """State of training on the spot, in the corner for unfinished work."""
 
 
-def fit(settings: Settings, folder: str | Path, *, groups: Sequence[str] = (), progress: bool = True) -> Workspace:
+def fit(
+    settings: Settings,
+    folder: str | Path,
+    *,
+    groups: Sequence[str] = (),
+    concepts: Sequence[str] = (),
+    predictions: str | None = None,
+    progress: bool = True,
+) -> Workspace:
     """Open the data, load or train the encoder, fit, and save a run folder that holds all of it.
 
     Args:
         settings: What to do.
         folder: Where the run goes; what an interrupted fit had finished lies inside and is used again.
         groups: Columns that later audits will group by: checked now, not used.
+        concepts: ``column=value`` that later audits will look for: checked now, not used.
+        predictions: Column with a classifier's classes, for later audits: checked now, not used.
         progress: Show progress bars.
 
     Returns:
@@ -50,9 +60,8 @@ def fit(settings: Settings, folder: str | Path, *, groups: Sequence[str] = (), p
     """
     with claimed(folder, settings.to_dict()) as work:
         dataset = open_dataset(settings)
-        for name in groups:
-            dataset.column(name, "--group")
         train, test = split(dataset.n, settings)
+        _require_asked(dataset, train, groups, concepts, predictions)
         stream = open_stream(settings, dataset, train)
         objective = require_sizes(settings, stream)
         require_encoder(settings, dataset, stream)
@@ -65,6 +74,18 @@ def fit(settings: Settings, folder: str | Path, *, groups: Sequence[str] = (), p
         model.save(folder, files=files, rows=rows if rows.is_dir() else None)
         _reopen_rows(model, folder)
     return workspace
+
+
+def _require_asked(
+    dataset: Dataset, train: Tensor, groups: Sequence[str], concepts: Sequence[str], predictions: str | None
+) -> None:
+    """Refuse what later audits could not find in the data, before any work."""
+    for name in groups:
+        dataset.column(name, "--group")
+    if predictions is not None:
+        dataset.column(predictions, "--predictions")
+    for column, value in map(column_and_value, concepts):
+        require_group(dataset.column(column, "--concept")[train.numpy()], column, value, "--concept")
 
 
 def model_sizes(settings: Settings, n: int) -> tuple[int, int]:
@@ -194,7 +215,7 @@ def _objective(settings: Settings) -> Objective[Any]:
 def _reopen_rows(model: Krepes, folder: str | Path) -> None:
     rows = rows_folder(folder, read_manifest(folder))
     if rows is not None:
-        model.data_ = RowStore.open(rows)
+        model.data_ = RowStore.open(rows, memory_budget=model.memory_budget)
 
 
 def _json(values: Any) -> bytes:

@@ -66,7 +66,7 @@ def open_run(
     model.stream_ = stream
     rows = rows_folder(folder, manifest)
     if rows is not None:
-        model.data_ = RowStore.open(rows)
+        model.data_ = RowStore.open(rows, memory_budget=model.memory_budget)
     test = test if asked is dataset else torch.arange(asked.n)
     return Workspace(settings, dataset, train, asked, test, stream, model, notes)
 

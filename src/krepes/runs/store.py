@@ -25,7 +25,7 @@ from torch import Tensor
 
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError, RunFolderError
-from krepes.storage.files import publish
+from krepes.storage.files import make_folder, publish
 
 FORMAT = 2
 MARKER, MANIFEST, SIGNATURE = "KREPES-RUN", "manifest.json", "signature.json"
@@ -64,7 +64,7 @@ def require_place(folder: str | Path) -> Path:
     folder = Path(folder)
     _require_ours(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if not (folder / MARKER).is_file():
             publish(folder / MARKER, lambda path: path.write_text(MARK))
         probe = folder / ".probe"

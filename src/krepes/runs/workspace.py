@@ -108,10 +108,14 @@ class Workspace:
             return None
         judging = {self.settings.id_column, self.settings.label}
         columns = [name for name in self.data.table if name not in judging and name in self.asked.table]
-        return (
+        found = (
             self.data.table[columns].iloc[self.train.numpy()],
             self.asked.table[columns].iloc[self.test.numpy()],
         )
+        if self.data.encoding is None:
+            return found
+        schema = self.data.encoding.schema
+        return schema.with_values(found[0]), schema.with_values(found[1])
 
     def require_columns(self, groups: Sequence[str], label: str | None) -> None:
         """Refuse a group or a label that the data do not have, before any work."""
@@ -130,21 +134,45 @@ class Workspace:
 
         Returns:
             Samples inside and outside.
-
-        Raises:
-            InvalidInputError: If no training sample is of the group, or all are.
         """
         values = self.of_train(column, asked_by)
-        inside = torch.from_numpy(np.flatnonzero(values == value))
-        if not 0 < len(inside) < len(values):
-            known = sorted(set(values.tolist()))
-            hint = registry.suggestion(value, known) or f" Values are {', '.join(known[:8])}."
-            raise InvalidInputError(
-                f"{asked_by} {column}={value} names {len(inside)} of {len(values)} training samples: some must have "
-                f"the value and some not.{hint}"
-            )
+        inside = require_group(values, column, value, asked_by)
         outside = torch.from_numpy(np.flatnonzero(values != value))
         return self.train_samples(inside[:MEMBERS]), self.train_samples(outside[:MEMBERS])
 
     def _plain(self, dataset: Dataset, rows: Tensor) -> Batch:
         return self.stream.augment.plain(dataset.take(rows))
+
+
+def column_and_value(text: str, asked_by: str = "--concept") -> tuple[str, str]:
+    """Return the two sides of ``column=value``."""
+    column, equals, value = text.partition("=")
+    if not equals or not column:
+        raise InvalidInputError(f"{asked_by} {text!r} is not column=value.")
+    return column, value
+
+
+def require_group(values: Column, column: str, value: str, asked_by: str) -> Tensor:
+    """Return the places of a group among the training samples, ``(g,)``; refuse one that nobody, or everybody, is in.
+
+    Args:
+        values: Of the column at the training samples.
+        column: Its name.
+        value: Of the group.
+        asked_by: The flag that named them, for the message.
+
+    Returns:
+        The places.
+
+    Raises:
+        InvalidInputError: If no training sample is of the group, or all are.
+    """
+    inside = torch.from_numpy(np.flatnonzero(values == value))
+    if not 0 < len(inside) < len(values):
+        known = sorted(set(values.tolist()))
+        hint = registry.suggestion(value, known) or f" Values are {', '.join(known[:8])}."
+        raise InvalidInputError(
+            f"{asked_by} {column}={value} names {len(inside)} of {len(values)} training samples: some must have "
+            f"the value and some not.{hint}"
+        )
+    return inside

@@ -6,7 +6,7 @@ import errno
 import os
 import secrets
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def publish(path: str | Path, write: Callable[[Path], Any]) -> Path:
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     with _refusals(path):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         try:
             write(temporary)
             _flush(temporary)
@@ -39,6 +39,22 @@ def publish(path: str | Path, write: Callable[[Path], Any]) -> Path:
             raise
         _flush(target.parent)
     return Path(path)
+
+
+def make_folder(folder: str | Path) -> None:
+    """Make a folder and those above it, all of them or, where one cannot be made, none."""
+    whole = Path(os.path.realpath(folder))
+    missing = [place for place in (whole, *whole.parents) if not place.is_dir()]
+    made: list[Path] = []
+    try:
+        for place in reversed(missing):
+            place.mkdir(exist_ok=True)
+            made.append(place)
+    except OSError:
+        for place in reversed(made):
+            with suppress(OSError):  # somebody else uses it by now
+                place.rmdir()
+        raise
 
 
 def publish_bytes(path: str | Path, content: bytes) -> Path:
@@ -93,7 +109,7 @@ def require_writable(path: str | Path, asked_by: str) -> Path:
         raise RunFolderError(f"{asked_by}: {path} is a folder. Name a file.")
     probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         probe.write_bytes(b"")
         probe.unlink()
     except (OSError, ValueError) as error:
