@@ -85,6 +85,7 @@ def train_encoder(
     *,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    record: bool = False,
     progress: bool = True,
 ) -> PretrainResult:
     """Train the encoder of some settings on views of their training samples.
@@ -95,6 +96,7 @@ def train_encoder(
         stream: Views of the training samples.
         checkpoint: As in `krepes.encoders.pretrain`.
         resume: Go on from the checkpoint; one that is finished is read and not trained again.
+        record: Keep what a replay needs.
         progress: Show a bar.
 
     Returns:
@@ -116,6 +118,7 @@ def train_encoder(
         checkpoint=checkpoint,
         save_every=settings.save_every,
         resume=resume,
+        record=record,
         progress=progress,
     )
 

@@ -25,6 +25,7 @@ from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
 from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.place import claimed
+from krepes.runs.recipe import Recipe, on_the_spot
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import ROWS, read_manifest, rows_folder
 from krepes.runs.workspace import Workspace, column_and_value, require_group
@@ -67,7 +68,8 @@ def fit(
         require_encoder(settings, dataset, stream)
         encoder = open_encoder(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
-        workspace = Workspace(settings, dataset, train, dataset, test, stream, model)
+        recipe = Recipe(settings, stream.fingerprint()) if on_the_spot(settings) else None
+        workspace = Workspace(settings, dataset, train, dataset, test, stream, model, recipe=recipe)
         model.fit(stream, ids=workspace.train_ids, workdir=work)
         files = run_files(settings, dataset, encoder, {"train": train, "test": test})
         rows = work / ROWS

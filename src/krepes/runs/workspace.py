@@ -17,6 +17,7 @@ from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
 from krepes.runs.dataset import Dataset
+from krepes.runs.recipe import Recipe
 from krepes.runs.settings import Settings
 from krepes.views import ViewStream
 
@@ -38,6 +39,7 @@ class Workspace:
         stream: The views of the training samples.
         model: The fitted model.
         notes: What a reader must know about the data, such as that they were changed after the fit.
+        recipe: How the encoder was trained, or ``None`` if nobody knows.
     """
 
     settings: Settings
@@ -48,6 +50,7 @@ class Workspace:
     stream: ViewStream
     model: Krepes = field(repr=False)
     notes: tuple[str, ...] = ()
+    recipe: Recipe | None = None
 
     @cached_property
     def train_ids(self) -> list[Any]:
