@@ -128,9 +128,9 @@ def test_planted_outliers_stand_out_from_random_sets(encoder, X):
     replay = LazyReplay.of(encoder, EmpiricalNTK(encoder), X[:12], stream, "barlow_twins", draws=2, progress=False)
     table = replay.what_if(range(4), lambda embed: embed(X[20:21]).norm()[None], ["norm"], sets=20)
     assert table.columns.tolist() == [
-        "outcome", "before", "after", "change", "random mean", "random deviation", "size",
+        "outcome", "before", "after", "change", "random mean", "random deviation", "random below",
     ]  # fmt: skip
-    assert abs(table["change"][0]) > 3 * table["random deviation"][0] and table["size"][0] >= 0.95
+    assert abs(table["change"][0]) > 3 * table["random deviation"][0] and table["random below"][0] >= 0.95
     np.testing.assert_allclose(table["after"] - table["before"], table["change"])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,8 @@ from krepes.influence.rungs import Outcomes, of_linearised
 from krepes.kernels.base import Kernel
 from krepes.model.removal import places_of, random_places
 from krepes.views import ViewStream
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -108,24 +111,15 @@ class LazyReplay:
             seed: Of their draw.
 
         Returns:
-            One line for each outcome: ``outcome, before, after, change``, mean and deviation of the change by random
-            sets, and ``size``: the share of random sets that moved it less.
+            One line for each outcome: ``outcome``, then the columns of `against_random`.
         """
         measure = of_linearised(outcomes, self.linearised)
         before = measure(self.state()).numpy()
         after = measure(self.state(rows)).numpy()
         n = self.stream.n
         others = random_places(n, len(places_of(rows, n)), sets, seed)
-        random = np.stack([measure(self.state(chosen)).numpy() for chosen in others]) - before
-        return pd.DataFrame({
-            "outcome": list(names),
-            "before": before,
-            "after": after,
-            "change": after - before,
-            "random mean": random.mean(0),
-            "random deviation": random.std(0, ddof=1),
-            "size": (np.abs(random) < np.abs(after - before)).mean(0),
-        })
+        random = np.stack([measure(self.state(chosen)).numpy() for chosen in others])
+        return pd.DataFrame({"outcome": list(names), **against_random(before, after, random)})
 
     def _moments(self, rows: ArrayLike) -> Moments:
         """Return the moments of some rows, over the same draws of their views."""
@@ -135,3 +129,27 @@ class LazyReplay:
             for chosen in places.split(self.stream.batch_size):
                 sums.add(self.linearised.pair(seen.views_of(chosen)))
         return replace(sums.moments(), n=len(places))
+
+
+def against_random(before: Array, after: Array, random: Array) -> dict[str, Array]:
+    """Return what a removal changed, beside random removals of the same size.
+
+    Args:
+        before: Numbers of the model of all rows, ``(O,)``.
+        after: The same without the rows.
+        random: The same without random rows, ``(sets, O)``.
+
+    Returns:
+        Columns ``before, after, change``, mean and deviation of the change by random sets, and ``random below``: the
+        share of random sets that moved it less.
+    """
+    change, others = after - before, random - before
+    deviation = others.std(0, ddof=1) if len(others) > 1 else np.full(len(before), np.nan)
+    return {
+        "before": before,
+        "after": after,
+        "change": change,
+        "random mean": others.mean(0),
+        "random deviation": deviation,
+        "random below": (np.abs(others) < np.abs(change)).mean(0),
+    }
