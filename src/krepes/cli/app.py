@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import krepes
-from krepes.cli import audit, explain, fit, reproduction, tools, whatif
+from krepes.cli import audit, curate, explain, fit, reproduction, tools, whatif
 from krepes.cli.show import notes, plain
 from krepes.errors import KrepesError
 
@@ -33,6 +33,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     explain.explain,
     explain.influence,
     whatif.whatif,
+    curate.curate,
     audit.audit,
     audit.report,
     fit.select,

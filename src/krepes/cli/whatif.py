@@ -60,6 +60,7 @@ def whatif(
     if out is not None:
         require_writable(out, "--out")
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
+    o.require_apart(out, space.settings.data, data, remove)
     require_removable(space, method)
     space.require_columns(group or (), label)
     chosen = chosen_rows(space, remove=remove, where=where)

@@ -94,7 +94,7 @@ def require_removable(space: Workspace, method: str) -> None:
         InvalidInputError: If the method is unknown, or does not serve the run's objective, loss or kernel.
     """
     registry.chosen(dict.fromkeys(METHODS, "krepes:Krepes"), [method], "--method")
-    loss, model = space.settings.training_loss, space.model
+    loss, model = space.training_loss, space.model
     has_encoder = isinstance(model.kernel, nn.Module)
     lazy = has_encoder and loss in LAZY
     if method == "lazy" and not lazy:
@@ -175,7 +175,7 @@ def _versions(space: Workspace, sets: list[Tensor], method: str, progress: bool)
             yield K @ less.A_ + less.gamma_, less
         return
     assert isinstance(model.kernel, nn.Module)
-    loss = space.settings.training_loss
+    loss = space.training_loss
     replay = LazyReplay.of(model.kernel, model.base_kernel_, model.points_, space.stream, loss, progress=progress)
     x = replay.linearised.rows(X)
     for chosen in (None, *sets):
