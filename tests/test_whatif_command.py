@@ -14,7 +14,23 @@ from krepes.influence import movement
 from krepes.runs.opening import open_run
 from krepes.runs.removal import chosen_rows
 
-FIT = ["--id-column", "who", "--label", "rich", "-m", "20", "-h", "5", "--epochs", "1", "--quiet"]
+SMALL = ["--encoder", "mlp", *(f"--encoder-options={text}" for text in ("width=16", "depth=1", "out=8"))]
+FIT = [
+    "--id-column",
+    "who",
+    "--label",
+    "rich",
+    "-m",
+    "20",
+    "-h",
+    "5",
+    "--epochs",
+    "1",
+    "--quiet",
+    "--encoder",
+    "mlp",
+    *SMALL,
+]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +142,7 @@ def test_unknown_ids_are_named(run, tmp_path):
 
 def test_objectives_of_kernel_rows_say_what_works(table, tmp_path):
     folder = tmp_path / "rows"
-    assert call("fit", table, "--objective", "simclr", "--out", folder, *FIT).exit_code == 0
+    assert call("fit", table, "--objective", "simclr", "--damping", "1", "--out", folder, *FIT).exit_code == 0
     result = call("whatif", folder, "--where", "age < 30")
     assert "'simclr' of this run is a function of kernel rows" in str(result.exception)
     assert "lazy cannot either" in str(result.exception)
