@@ -251,7 +251,7 @@ def test_concepts_are_real_only_beyond_chance_and_corrected(found):
 @fast
 @given(st.floats(1, 32), st.floats(1, 32))
 def test_spectrum_says_more_or_fewer_as_the_numbers_do(before, after):
-    rows = [(spectrum.START, 0.5, 0.5, before, 32), (spectrum.END, 0.5, 0.5, after, 32)]
+    rows = [(spectrum.STARTS["pca"], 0.5, 0.5, before, 32), (spectrum.END, 0.5, 0.5, after, 32)]
     table = pd.DataFrame(rows, columns=["model", "entropy", "entropy_kernel", "rankme", "possible"])
     sentence = consistent(AUDITS["spectrum"], table)
     word = "more than" if after > before else "fewer than" if after < before else "as many as"
@@ -259,8 +259,8 @@ def test_spectrum_says_more_or_fewer_as_the_numbers_do(before, after):
 
 
 @fast
-@given(st.booleans(), st.floats(-1, 2), st.floats(1e-12, 1), SHARES, st.integers(1, 100), st.booleans())
-def test_trust_warns_of_exactly_what_is_wrong(accepted, gain, residual, span, t, centred):
+@given(st.booleans(), st.floats(-1, 2), st.floats(1e-12, 1), SHARES, st.integers(1, 100), st.booleans(), st.booleans())
+def test_trust_warns_of_exactly_what_is_wrong(accepted, gain, residual, span, t, centred, from_encoder):
     of = {name: 1.0 for name in trust.MEANING} | {
         "loss before": 2.0,
         "accepted": float(accepted),
@@ -269,6 +269,7 @@ def test_trust_warns_of_exactly_what_is_wrong(accepted, gain, residual, span, t,
         "tolerance": 1e-8,
         "spanned": span,
         "centred": float(centred),
+        "from the encoder": float(from_encoder),
         "test samples": float(t),
     }
     table = pd.DataFrame([(k, v, trust.MEANING[k]) for k, v in of.items()], columns=trust.HEADS)
@@ -279,7 +280,7 @@ def test_trust_warns_of_exactly_what_is_wrong(accepted, gain, residual, span, t,
     assert ("stopped at a residual" in warned) == (accepted and residual > 1e-8)
     assert ("gain ratio" in warned) == (accepted and gain < 0.25)
     assert ("landmarks span" in warned) == (span < 0.5)
-    assert ("not centred" in warned) == (not centred)
+    assert ("not centred" in warned) == (not centred and not from_encoder)
     assert ("Only" in warned) == (t < 30)
     assert (trust.verdict(table) == "bad") == bool(warned)
 

@@ -77,6 +77,17 @@ def test_a_step_that_was_not_taken_is_not_forced_on_the_model_without_rows(X, en
     assert found.solution_.loss_after <= found.solution_.loss_before
 
 
+def test_a_model_that_starts_at_the_encoder_loses_rows_too(X, encoder):
+    model = Krepes(encoder, m=10, init="encoder", tol=1e-12, progress=False)
+    model.fit(ViewStream(X, GaussianNoise(0.2), batch_size=10))
+    found, stay = model.without(GONE), torch.tensor([i for i in range(40) if i not in GONE])
+    rest = [(stay, model.stream_.views_of(stay))]
+    moments = collect_moments(rest, model.pass_kernel_, model.prepared_, model.pass_gram_, progress=False)
+    expected = model.solved(moments, damping=model.solution_.damping)
+    torch.testing.assert_close(found.solution_.theta, expected.theta, rtol=1e-8, atol=1e-9)
+    assert not torch.allclose(found.A_, model.A_, rtol=1e-4)
+
+
 @pytest.mark.slow
 def test_taking_rows_out_is_far_cheaper_than_a_refit(generator):
     """Ratio of two times taken side by side: 500 landmark points, 64 dimensions, 4,000 rows of which 20 go."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from krepes._checks import require_range
 from krepes.attribution.result import id_array
 from krepes.budget import Budget, MemoryBudget
+from krepes.engine.init import ENCODER
 from krepes.engine.moments import Moments
 from krepes.engine.rows import Piece, pieces, with_progress
 from krepes.engine.rowstore import RowStore
@@ -101,12 +102,16 @@ def influence_of(
         if plan.method != "surrogate":
             return _replayed(model, chosen, plan, how or How(), seen, ids, path, budget.bytes, progress)
     objective, solution = fitted_objective(model), model.solution_
-    _warn_of_scale(objective)
+    if model.init != ENCODER:
+        _warn_of_scale(objective)
     labels = _labels(ids, model.n_samples_)
     passes, began = list(_passes(model, stream, draws)), time.monotonic()
     values = _allocate((model.n_samples_, len(chosen)), path, budget)
     damping = solution.damping_absolute if damping is None else damping
-    adjoints = solve_adjoints(objective, model.data_, solution.theta, chosen, damping=damping, tol=solution.tol)
+    free = len(model.K_mm_) if model.init == ENCODER else None
+    adjoints = solve_adjoints(
+        objective, model.data_, solution.theta, chosen, damping=damping, tol=solution.tol, free=free
+    )
     score = _scorer(objective, model, adjoints)
     for source in passes:
         start = 0
@@ -218,7 +223,8 @@ def _pieces(
     whole = isinstance(objective, StreamedObjective)
     inputs = isinstance(objective, MomentObjective) and objective.needs_inputs
     views = source.with_batch_size(objective.batch) if whole else source
+    kernel, width = model.pass_kernel_, len(model.pass_gram_)
     for _, X in with_progress(views, "influence", progress):
-        found = pieces(X, model.kernel_, model.prepared_, len(model.K_mm_), budget, inputs=inputs, sums=False)
+        found = pieces(X, kernel, model.prepared_, width, budget, inputs=inputs, sums=False)
         rows = (Piece(piece.Kbar.to("cpu", torch.float64), None, piece.X) for piece in found)
         yield from [Piece(torch.cat([part.Kbar for part in rows], dim=1), None, None)] if whole else rows

@@ -1,4 +1,4 @@
-r"""Moments of the rows that are to go, for a model without them.
+r"""The model without some rows: their moments are taken out, and the steps are taken again.
 
     M' = (n M - Σ_{i in S} k̄_i k̄_iᵀ) / (n - |S|)
 
@@ -8,8 +8,9 @@ random ones that a set is compared with, every row is made once, whatever number
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from krepes.engine.moments import Moments, MomentSum
 from krepes.engine.rows import pieces
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
+from krepes.model.surrogate import Surrogate
 from krepes.objectives.base import MomentObjective
 from krepes.views import ViewStream
 
@@ -111,3 +113,53 @@ def moments_of_sets(
                         X = None if piece.X is None else piece.X[:, inside]
                         total.add(piece.Kbar[:, inside], diagonal=diagonal, X=X)
         yield from (total.moments() for total in sums)
+
+
+class Removable(Surrogate):
+    """A surrogate that training rows can be taken out of."""
+
+    def without(self, rows: ArrayLike, *, stream: ViewStream | None = None) -> Self:
+        """Return the model that a fit without some rows would have given, on the same landmarks and damping.
+
+        Exact, and without a pass: the rows are taken out of the moments, and the steps are taken again.
+
+        Args:
+            rows: Places ``(r,)`` in the training data, or a mask ``(n,)``.
+            stream: The training data; needed for a loaded model.
+
+        Returns:
+            A new model; this one is left as it is. A landmark that was removed stays a landmark.
+        """
+        return next(self.without_each([rows], stream=stream))
+
+    def without_each(self, sets: Sequence[ArrayLike], *, stream: ViewStream | None = None) -> Iterator[Self]:
+        """Yield the model without each of several sets of rows; kernel rows that sets share are made once.
+
+        Args:
+            sets: Rows of each, as `without` takes them.
+            stream: The training data; needed for a loaded model.
+
+        Yields:
+            The models, in the order of the sets.
+
+        Raises:
+            InvalidInputError: If the model has no moments or no training data, or fewer than two rows would stay.
+        """
+        stream = getattr(self, "stream_", None) if stream is None else stream
+        moments, objective = self.moments_, self.objective_
+        if moments is None or stream is None or not isinstance(objective, MomentObjective):
+            raise InvalidInputError(
+                "rows can be taken out of moments only: this model keeps kernel rows, or its data are not at hand. Use "
+                "an objective of moments, and pass the stream of the fit."
+            )
+        if stream.n != moments.n:
+            raise InvalidInputError(f"the stream has {stream.n} rows, the model was fitted on {moments.n}.")
+        places = [places_of(rows, stream.n) for rows in sets]
+        how = (stream, objective, self.pass_kernel_, self.prepared_, self.pass_gram_, self._budget)
+        damping: float | Literal["auto"] = self.solution_.damping if self.solution_.accepted else "auto"
+        for gone in moments_of_sets(places, *how):
+            less = copy.copy(self)
+            less.data_ = moments - gone
+            less.n_samples_ = less.data_.n
+            less.solution_ = less.solved(less.data_, damping=damping, theta0=self.solution_.theta0)
+            yield less

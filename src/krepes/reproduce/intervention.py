@@ -138,7 +138,7 @@ INTERVENTION = Target(
     note="300 training rows. Encoders with one hidden layer of 256 units and 64 outputs, 60 full-batch steps; on "
     "CIFAR-10 three convolutions with batch norm, batches of 75. Every retraining has weights and views of its own. "
     "Rungs and gradient baselines explain one encoder trained on all rows (replay: the mean over members). Warm: 60 "
-    "gradient steps on batches of 150 rows without a projector. Lazy: 20 steps, the first 128 rows as landmarks. A "
+    "full-batch gradient steps without a projector. Lazy: 20 steps, the first 128 rows as landmarks. A "
     "pair has the product of its samples' similarities. TRAK has exact gradients, and the ridge that is best on every "
     "second half. Labels define the margin and the same-class count, nothing else. Steps, landmarks and the rule for "
     "the step size were chosen on digits, seed 0, and left alone.",

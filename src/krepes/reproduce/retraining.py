@@ -25,7 +25,7 @@ from krepes.runs.settings import Settings
 from krepes.storage.tensorfile import read_tensors, write_tensors
 from krepes.views import Augmentation, ViewStream
 
-TRAIN, TEST, REFERENCE = 300, 30, 1_000
+TRAIN, TEST, REFERENCE = 300, 20, 1_000
 """Rows to train on, outcomes of each kind, and samples that outcomes are measured against."""
 MARGIN, PAIR = "margin", "pair similarity"
 

@@ -28,7 +28,7 @@ Scores = dict[str, Tensor]
 """By name of the outcome, ``(n, t)``, float64."""
 
 RUNGS = ("surrogate", "lazy", "warm", "replay")
-H, DRAWS, LANDMARKS, GRADIENT_DRAWS, WARM_BATCH = 64, 16, 128, 4, 150
+H, DRAWS, LANDMARKS, GRADIENT_DRAWS = 64, 16, 128, 4
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def score_warm(study: Study, member: int = 0) -> Scored:
     trained = study.record(member)
     stream = ViewStream(study.X, study.augment, seed=mixed(study.seed, 6))
     outcomes = explained(study)
-    found = warm(trained.encoder, stream, study.loss, outcomes, batch=WARM_BATCH, progress=False)
+    found = warm(trained.encoder, stream, study.loss, outcomes, progress=False)
     return Scored(both(found.dw), found.seconds, found.details)
 
 

@@ -169,10 +169,10 @@ def _versions(space: Workspace, sets: list[Tensor], method: str, progress: bool)
     """Yield the whole, then each without a set."""
     model, X = space.model, space.test_samples
     if method == "surrogate":
-        K = model.kernel_rows(X)
-        yield K @ model.A_ + model.gamma_, model
+        x = torch.nn.functional.pad(model.model_rows(X), (0, 1), value=1.0)
+        yield x @ model.solution_.theta, model
         for less in model.without_each(sets, stream=space.stream):
-            yield K @ less.A_ + less.gamma_, less
+            yield x @ less.solution_.theta, less
         return
     assert isinstance(model.kernel, nn.Module)
     loss = space.training_loss

@@ -45,6 +45,8 @@ def make_folder(folder: str | Path) -> None:
     """Make a folder and those above it, all of them or, where one cannot be made, none."""
     whole = Path(os.path.realpath(folder))
     missing = [place for place in (whole, *whole.parents) if not place.is_dir()]
+    if missing and missing[-1].exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(missing[-1]))
     made: list[Path] = []
     try:
         for place in reversed(missing):
