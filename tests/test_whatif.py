@@ -49,6 +49,8 @@ def test_model_without_rows_is_the_fit_of_a_pass_without_them(objective, X, enco
     found = model.without(GONE)
     moments, expected = refitted(model, GONE, model.objective_)
     torch.testing.assert_close(found.moments_.M, moments.M, rtol=1e-12, atol=1e-13)
+    for name in ("trace", "XX", "KX"):
+        torch.testing.assert_close(getattr(found.moments_, name), getattr(moments, name), rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(found.solution_.theta, expected.theta, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(found.embed(X[:4]), model.kernel_rows(X[:4]) @ expected.theta[:-1] + expected.theta[-1])
     assert found.n_samples_ == 37 and model.n_samples_ == model.moments_.n == 40
