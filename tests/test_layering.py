@@ -87,6 +87,8 @@ LAYERS = [
     "runs.opening",
     "runs.training",
     "runs.retraining",
+    "runs.subject",
+    "runs.proving",
     "runs.answers",
     "runs.signing",
     "runs.front",
