@@ -86,7 +86,7 @@ def test_killed_proof_goes_on_and_ends_with_the_same_table(proved, monkeypatch):
     folder, found = proved
     (kept,) = proof_folder(folder).glob("*/halves.safetensors")
     kept.unlink()
-    (kept.parent / "scores" / "warm" / "whole.safetensors").unlink()  # as if it had been killed there
+    (kept.parent / "scores" / "lazy" / "whole.safetensors").unlink()  # as if it had been killed there
     trained, asked = subject.retrained, []
 
     def killed(space, places, seed, **options):
