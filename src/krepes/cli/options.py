@@ -60,8 +60,8 @@ Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, of runs trained "
-        "here or by krepes pretrain), or auto.",
+        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, for runs "
+        "trained here or by krepes pretrain), or auto.",
     ),
 ]
 Seconds = Annotated[float, typer.Option("--seconds", help="What auto may take.", min=0)]
