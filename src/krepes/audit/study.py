@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +20,9 @@ from krepes.audit.rankings import rankings
 from krepes.batches import Batch
 from krepes.concepts import ConceptVector
 from krepes.encoders.frozen import FrozenEncoder
-from krepes.errors import InvalidInputError
-from krepes.influence import Influence, Outcome, influence_of, similarity
+from krepes.errors import InvalidInputError, KrepesError
+from krepes.influence import How, Influence, Outcome, influence_of, rows, similarity
+from krepes.influence.ladder import lazy_operations
 from krepes.model import Krepes
 from krepes.views import ViewStream
 from krepes.views.source import as_source, evenly_spaced
@@ -30,6 +31,8 @@ Pair = tuple[Labels, Labels]
 """Labels of the training rows and of the test samples, in their order."""
 
 DEEPEST = 50
+QUICK, LONG = 20_000, 5e11
+"""Rows over which a replay may pass with other views by default, all draws together, and operations of its steps."""
 ORDER = ("influence", "directional", "latent cosine", "kernel", "input distance", "random")
 
 
@@ -54,10 +57,13 @@ class Study:
         shown: Samples to show one by one.
         k: Landmarks to show of each sign.
         counterfactual: Whether to pass over the training data again, for the influence of every row.
+        method: By which rung, see `krepes.influence.ladder`; by default a lazy replay where there is an encoder and a
+            training loss, which takes a few passes, else the surrogate.
+        how: What a replay needs to know; by default the loss is that of the model's objective.
+        trust: What retraining said of influence on this run, by the name of the rung.
         seed: Of everything random.
         by_flags: Whether the reader types flags, or else arguments of Python.
         notes: What must be said of the data in every output.
-        trust: What retraining said of counterfactual influence, or what to do to learn it.
         title: What the data are called.
     """
 
@@ -77,10 +83,12 @@ class Study:
     shown: int = 12
     k: int = 5
     counterfactual: bool = True
+    method: str | None = None
+    how: How | None = None
+    trust: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     by_flags: bool = False
     notes: tuple[str, ...] = ()
-    trust: str = "not measured for this model by retraining"
     title: str = "KREPES report"
 
     def __post_init__(self) -> None:
@@ -140,9 +148,9 @@ class Study:
         """The samples to show, ``(s, ...)``."""
         return self.test(self.chosen)
 
-    def test(self, rows: Tensor) -> Batch:
-        """Return the test samples ``rows`` ``(b,)``."""
-        return as_source(self.X_test)[0].take(rows)
+    def test(self, places: Tensor) -> Batch:
+        """Return the test samples ``places`` ``(b,)``."""
+        return as_source(self.X_test)[0].take(places)
 
     @cached_property
     def sample_ids(self) -> list[Any]:
@@ -221,13 +229,13 @@ class Study:
     def bonds(self) -> list[Outcome]:
         """For each sample to show: how close it lies to the landmark that attracts it most, as a cosine."""
         first = self.attribution.top(1).indices[:, 0]
-        points = batches.take(self.landmarks, first)
+        points, origin = batches.take(self.landmarks, first), rows(self.model, self.model.reference_)
         return [
             similarity(
                 self.model,
                 batches.take(self.samples, slice(i, i + 1)),
                 batches.take(points, slice(i, i + 1)),
-                reference=self.model.reference_,
+                reference=origin,
                 name=str(i),
             )
             for i in range(len(self.chosen))
@@ -235,7 +243,25 @@ class Study:
 
     @cached_property
     def influence(self) -> Influence:
-        """Influence of every training row on every one of the `bonds`."""
-        return influence_of(
-            self.model, self.bonds, stream=self.stream, ids=self.train_ids, progress=self.model.progress
+        """Influence of every training row on every one of the `bonds`; its details say why it is no better rung."""
+        how = self.how or How()
+        ask = partial(
+            influence_of, self.model, self.bonds, stream=self.stream, ids=self.train_ids, progress=self.model.progress
         )
+        if self.method is not None:
+            return ask(method=self.method, how=how)
+        try:
+            self._require_quick(how)
+            return ask(method="lazy", how=replace(how, draws=max(1, min(how.draws, QUICK // self.n))))
+        except KrepesError as error:
+            found = ask(method="surrogate")
+            return replace(found, details={**found.details, "no replay": str(error).split(". ")[0]})
+
+    def _require_quick(self, how: How) -> None:
+        """Refuse a lazy replay that takes minutes by itself, whatever the number of rows."""
+        d = 0 if self.embeddings is None else self.embeddings[0].shape[1]
+        work = lazy_operations(min(256, len(self.model.K_mm_)), d, how.steps or 20, len(self.bonds))
+        if work > LONG:
+            raise InvalidInputError(
+                f"a lazy replay of {len(self.bonds)} outcomes in {d} dimensions takes about {work / 5e9:.0f} s"
+            )

@@ -23,6 +23,14 @@ Only = Annotated[
     typer.Option("--only", help=f"Ask only this (repeatable): {registry.listed(registry.AUDITS)}."),
 ]
 
+RUNGS = ("surrogate", "lazy", "warm", "auto")
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help=f"How to follow training samples: {registry.listed(RUNGS)}; by default lazy where it is possible."
+    ),
+]
+
 
 def audit(
     run: o.Run,
@@ -76,6 +84,7 @@ def report(
     concept: o.Concepts = None,
     predictions: o.Predictions = None,
     counterfactual: Annotated[bool, typer.Option(help="Ask which training samples would change a sample.")] = True,
+    method: Method = None,
     moved: o.Moved = None,
     trust_code: o.Trust = False,
     allow_changed_data: o.Changed = False,
@@ -91,6 +100,7 @@ def report(
     from krepes.runs.store import is_run
     from krepes.storage.files import require_writable
 
+    _require_rung(method)
     require_writable(out, "--out")
     options: dict[str, Any] = {"groups": group or (), "predictions": predictions, "concepts": concept or ()}
     if gathered.data is not None and is_run(gathered.data):
@@ -99,8 +109,15 @@ def report(
         folder = Path(out).with_suffix("") / "run"
         space = fit_run(gathered.settings(), folder, **options, progress=not quiet)
         say(f"run: {folder}")
-    asked = study(space, label=gathered.flags.get("label"), counterfactual=counterfactual, **options)
+    options |= {"label": gathered.flags.get("label"), "counterfactual": counterfactual, "method": method}
+    asked = study(space, **options)
     say(str(write_report(report_of(asked), out)))
+
+
+def _require_rung(method: str | None) -> None:
+    """Refuse the name of a rung that is none."""
+    if method is not None and method not in RUNGS:
+        raise InvalidInputError(f"--method: {method!r} is unknown. Choose one of {registry.listed(RUNGS)}.")
 
 
 def _of_a_run(gathered: Gathered) -> tuple[str | None, str | None]:

@@ -176,12 +176,17 @@ def encoder_of(model: Krepes) -> nn.Module:
         The encoder.
 
     Raises:
-        InvalidInputError: If the model was fitted with a kernel.
+        InvalidInputError: If the model was fitted with a kernel, or picks the embedding of what the network returns.
     """
     if not isinstance(model.kernel, nn.Module):
         raise InvalidInputError(
             f"a replay needs the encoder, and this model has the kernel {type(model.kernel).__name__}. Fit it with the "
             f"network, or use method='surrogate'."
+        )
+    if model.output is not None:
+        raise InvalidInputError(
+            f"a replay calls the network itself, and this model picks {model.output!r} of what it returns. Wrap the "
+            f"network so that it returns the embedding, or use method='surrogate'."
         )
     return model.kernel
 
@@ -219,8 +224,23 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
     linearised.pair(stream.views_of(torch.arange(few)))
     passes = 2 if isinstance(loss, str) and loss in LAZY else 0
     pass_cost = (time.monotonic() - began) * passes * how.draws * stream.n / few
-    width = linearised.R.shape[1] + linearised.d + 1
-    return pass_cost + (how.steps or 20) * len(outcomes) * 40 * width**2 * linearised.d / 5e9
+    work = lazy_operations(linearised.R.shape[1], linearised.d, how.steps or 20, len(outcomes))
+    return pass_cost + work / 5e9
+
+
+def lazy_operations(r: int, d: int, steps: int, outcomes: int) -> float:
+    """Return about how many operations the steps of a lazy replay and their reverse take, whatever n.
+
+    Args:
+        r: Directions of the landmarks' span, at most 256.
+        d: Embedding dimension.
+        steps: How many.
+        outcomes: How many.
+
+    Returns:
+        Multiplications and additions.
+    """
+    return steps * outcomes * 40.0 * (r + d + 1) ** 2 * d
 
 
 def _step_cost(steps: Stepper, count: int, forwards: int) -> float:

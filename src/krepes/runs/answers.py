@@ -12,8 +12,9 @@ from krepes.attribution import attribute
 from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
 from krepes.figures import landmark_strips, render
-from krepes.influence import Outcome, pull, similarity
+from krepes.influence import How, Outcome, pull, similarity
 from krepes.influence import toward as along
+from krepes.influence.ladder import METHODS
 from krepes.runs.proving import proof_of
 from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
@@ -58,6 +59,10 @@ def along_concept(space: Workspace, id: Any, column: str, value: str) -> Outcome
     return along(space.model, space.samples([id]), found.v, name=f"place of {id} along concept:{column}={value}")
 
 
+SECONDS = 120.0
+"""What "auto" may take for the influence of a report."""
+
+
 def concept(space: Workspace, column: str, value: str, asked_by: str = "--concept") -> ConceptVector:
     """Return the direction that separates training samples of a group from the others."""
     group, others = space.members(column, value, asked_by)
@@ -74,6 +79,7 @@ def study(
     shown: int = 12,
     k: int = 5,
     counterfactual: bool = True,
+    method: str | None = None,
 ) -> Study:
     """Return what audits and report see of a workspace.
 
@@ -86,6 +92,7 @@ def study(
         shown: Samples to show one by one.
         k: Landmarks to show of each sign.
         counterfactual: Whether to pass over the training data again.
+        method: By which rung of influence; by default one that is quick.
 
     Returns:
         The study.
@@ -111,9 +118,11 @@ def study(
         shown=min(shown, len(space.test)),
         k=min(k, len(model.landmark_ids_)),
         counterfactual=counterfactual,
+        method=method,
+        how=How(loss=space.settings.training_loss, seconds=SECONDS),
         seed=space.settings.seed,
         by_flags=True,
         notes=space.notes,
-        trust=proof_of(space.folder, "surrogate") or "not measured: run krepes prove RUN",
+        trust={method: said for method in METHODS if (said := proof_of(space.folder, method))},
         title=f"KREPES report on {space.title}",
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 from krepes.audit.study import Study
 from krepes.audit.wording import count, number, percent, signed, text
 from krepes.data.text import printable
-from krepes.influence import Influence
+from krepes.influence import How, Influence
 from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Paragraph, Section, Table
 from krepes.report.pictures import thumbnail
 from krepes.report.sections.guard import explains_a_step
@@ -49,11 +49,45 @@ def counterfactual(study: Study) -> Section:
         KEY,
         TITLE,
         finding,
-        "First order, in the kernel model and not in the encoder: exact for small changes, a direction rather than a "
-        f"prediction for large ones. Adjoint residuals are at most {number(max(found.residuals))}. To be trusted? "
-        f"{printable(study.trust).rstrip('.')}.",
+        f"First order, {_way(study, found)}: exact for small changes, a direction rather than a prediction for large "
+        f"ones. {trust_line(study.trust.get(found.method))}",
         (Paragraph(WHY), Chooser("Sample", choices)),
         Headline(percent(overlap), f"of a sample's {k} landmarks are among its {k} most influential rows"),
+    )
+
+
+def trust_line(sentence: str | None) -> str:
+    """Return what retraining said of these figures, or how to learn it.
+
+    Args:
+        sentence: Of a proof of this run for the rung that was taken, or ``None`` if there was none.
+
+    Returns:
+        One sentence.
+    """
+    if sentence is None:
+        return "Trust: not measured for this run: run krepes prove RUN."
+    return f"Trust: {printable(sentence).rstrip('.')}."
+
+
+def _way(study: Study, found: Influence) -> str:
+    """Return through what the rows were followed, at what cost, and why not through something better."""
+    about, loss = found.details, (study.how or How()).loss or study.model.objective_.name
+    name = loss if isinstance(loss, str) else "a loss of one's own"
+    if found.method == "lazy":
+        passes = f"{2 * about['draws']} passes over" if "draws" in about else f"{about['steps']} batches of"
+        return (
+            f"in the encoder linearised at itself, through {count(about['steps'], 'gradient step')} of {name} (lazy "
+            f"replay, {passes} the training rows)"
+        )
+    if found.method == "warm":
+        return f"through {count(about['steps'], 'gradient step')} of {name} from the encoder as it is (warm replay)"
+    if found.method == "replay":
+        return f"through the recorded training of {count(about['members'], 'encoder')} (replay)"
+    why = f"; no replay: {about['no replay']}" if "no replay" in about else ""
+    return (
+        f"in the kernel model and not in the encoder (one pass, adjoint residuals of at most "
+        f"{number(max(found.residuals))}{why})"
     )
 
 
@@ -80,13 +114,13 @@ def _choice(study: Study, found: Influence, i: int) -> tuple[Block, ...]:
     order = np.argsort(-values, kind="stable")
     together, apart = order[: study.k], order[::-1][: study.k]
     landmark = study.attribution.top(1).ids[i, 0]
-    cosine = float(study.bonds[i].value(study.model.solution_.theta))
+    cosine = _cosine(study, found, i)
     without = -values[together].sum() / study.n
     spread = values.std() * np.sqrt(study.k) / study.n
     sentence = (
         f"The sample lies at a cosine of {signed(cosine)} to landmark {text(landmark)}. Without the "
-        f"{count(study.k, 'row')} that hold them together it would change by {signed(1000 * without)} thousandths; "
-        f"{study.k} random rows would change it by about ±{number(1000 * float(spread), 2)}."
+        f"{count(study.k, 'row')} that hold them together it would {_moves(without)}; {study.k} random rows would move "
+        f"it by about {number(float(spread), 2)}. {_unit(study, values, order)}"
     )
     blocks: list[Block] = [Paragraph(sentence), *_pair(study, i)]
     for rows, verb in ((together, "hold them together"), (apart, "drive them apart")):
@@ -99,13 +133,36 @@ def _choice(study: Study, found: Influence, i: int) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
+def _cosine(study: Study, found: Influence, i: int) -> float:
+    """Return the cosine that is asked about, in the kernel model or in the encoder, whichever was followed."""
+    if found.method == "surrogate" or study.encoder is None:
+        return float(study.bonds[i].value(study.model.solution_.theta))
+    return float(study.bonds[i].of(study.encoder.encode))
+
+
+def _moves(change: float) -> str:
+    """Return a change of the cosine in words: 'fall by 0.004'."""
+    return f"{'rise' if change > 0 else 'fall'} by {number(abs(change), 2)}"
+
+
+def _unit(study: Study, values: np.ndarray, order: np.ndarray) -> str:
+    """Return what a number of the tables means, by the first line of each."""
+    told = []
+    for row in dict.fromkeys((int(order[0]), int(order[-1]))):
+        name, _, effect, _ = _about(study, row, values)
+        told.append(
+            f"{effect} means that the cosine would {_moves(-values[row] / study.n)} had row {name} not been there"
+        )
+    return f"Below, {', and '.join(told)}."
+
+
 def _pair(study: Study, i: int) -> list[Block]:
-    """Return the sample and its first landmark side by side, if they are images."""
+    """Return the sample and its first landmark side by side, as images or as rows of a table."""
     X, Y = study.samples, study.landmarks
-    if study.inputs != "image" or not isinstance(X, Tensor) or not isinstance(Y, Tensor):
-        return []
     top, name = study.attribution.top(1), sample_name(study, i)
     landmark = text(top.ids[i, 0])
+    if study.inputs != "image" or not isinstance(X, Tensor) or not isinstance(Y, Tensor):
+        return [] if study.tables is None else [_two_rows(study, i, landmark, int(top.indices[i, 0]))]
     cards = (
         Card("this sample", thumbnail(X[i], f"test sample {name}"), (name,), "ours"),
         Card(landmark, thumbnail(Y[int(top.indices[i, 0])], f"its first landmark {landmark}"), ("first landmark",)),
@@ -113,10 +170,19 @@ def _pair(study: Study, i: int) -> list[Block]:
     return [Gallery("The two whose cosine is asked about", cards)]
 
 
+def _two_rows(study: Study, i: int, landmark: str, place: int) -> Table:
+    assert study.tables is not None
+    here = study.tables[1].iloc[int(study.chosen[i])].tolist()
+    there = study.tables[0].iloc[int(study.model.landmarks_[place])].tolist()
+    lines = (("this sample", sample_name(study, i), here), ("first landmark", landmark, there))
+    rows = tuple((cell(what), cell(name), *map(cell, values)) for what, name, values in lines)
+    return Table("The two whose cosine is asked about", heads("", "id", *map(str, study.tables[1])), rows)
+
+
 def _about(study: Study, row: int, values: np.ndarray) -> tuple[str, str, str, bool]:
     """Return id, class, effect of removal in thousandths, and whether the row is a landmark."""
     label = study.label_of[0][row] if study.label_of else ""
-    effect = signed(-1000 * float(values[row]) / study.n)
+    effect = signed(-1000 * float(values[row]) / study.n, 1)
     return text(study.train_id(row)), text(label), effect, row in set(study.model.landmarks_.tolist())
 
 
