@@ -251,7 +251,7 @@ def test_concepts_are_real_only_beyond_chance_and_corrected(found):
 @fast
 @given(st.floats(1, 32), st.floats(1, 32))
 def test_spectrum_says_more_or_fewer_as_the_numbers_do(before, after):
-    rows = [(spectrum.START, 0.5, 0.5, before, 32), (spectrum.END, 0.5, 0.5, after, 32)]
+    rows = [(spectrum.STARTS["pca"], 0.5, 0.5, before, 32), (spectrum.END, 0.5, 0.5, after, 32)]
     table = pd.DataFrame(rows, columns=["model", "entropy", "entropy_kernel", "rankme", "possible"])
     sentence = consistent(AUDITS["spectrum"], table)
     word = "more than" if after > before else "fewer than" if after < before else "as many as"

@@ -139,6 +139,11 @@ def test_proof_holds_every_method_and_is_not_made_twice(study, tmp_path, monkeyp
     assert list(costs.index) == [*(name for name in RUNGS), "one training"]
     assert costs.loc["warm", "per outcome"] == pytest.approx(costs.loc["warm", "seconds"] / 8)
     assert costs.loc["warm", "per outcome and 1,000 rows"] == pytest.approx(costs.loc["warm", "per outcome"] / 0.024)
+    told = pd.DataFrame(intervention.lines(found), columns=["outcome", "score", "value", "low", "high"])
+    told = told.set_index(["outcome", "score"])
+    assert told.loc[(MARGIN, "warm"), "low"] == of.loc["warm", "low"]
+    assert told.loc[(f"{MARGIN}{intervention.SLOPE}", "lazy"), "value"] == of.loc["lazy", "slope"]
+    assert told.loc[(intervention.SECONDS, "one training"), "value"] == found.training
     assert costs.loc["warm", "trainings"] == pytest.approx(costs.loc["warm", "seconds"] / found.training)
 
 
@@ -187,6 +192,7 @@ def test_judge_counts_studies():
         for outcome in (MARGIN, PAIR)
         for score, value in (("warm", 0.45), ("replay", 0.5), ("lazy", 0.3), ("TRAK", -0.2), (CEILING, 0.7))
     ]
+    lines.append(("mnist, 3,000 rows", "barlow_twins", MARGIN, "warm", -1.0))  # not one of the twenty
     table = pd.DataFrame(lines, columns=[*intervention.KEYS, "mean"]).assign(spread=0.0)
     assert all(holds for _, holds in intervention.judge(table))
     assert len(intervention.draw(table).axes) == 2

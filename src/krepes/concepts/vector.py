@@ -36,7 +36,8 @@ class ConceptSettings:
     """How a concept is fitted.
 
     Attributes:
-        space: ``"A"`` for the embedding ``K A``, ``"dA"`` for what the objective adds, ``K dA``.
+        space: ``"A"`` for the embedding ``K A`` (from the encoder, ``e + K A``), ``"dA"`` for what the objective adds,
+            ``K dA``.
         standardise: Give every coordinate unit spread before the fit, so that ``C`` means the same in every space. The
             direction is mapped back, but it is not the one that a fit without it finds.
         resamples: Draws of negatives, at least 20.
@@ -113,10 +114,12 @@ class ConceptVector:
             The concept.
         """
         A = model.A_ if settings.space == "A" else model.dA_
+        beside = model.encoder_ if settings.space == "A" and model.init == "encoder" else None
 
         def embed(X: Batch) -> Tensor:
             pieces = attributions(model, X, memory_budget=memory_budget)
-            return torch.cat([piece.K_tm.flatten(1) @ A for _, piece in pieces])
+            Z = torch.cat([piece.K_tm.flatten(1) @ A for _, piece in pieces])
+            return Z if beside is None else Z + beside.encode(model.samples(X))
 
         return cls.of_embeddings(embed(positives), embed(negatives), name=name, settings=settings)
 

@@ -1,7 +1,8 @@
 r"""Where the coefficients start: ``A0``, the point at which the objective is expanded.
 
 Principal components make ``A0ᵀ K_mm A0 = I`` exactly, so that the step taken from there is what the objective adds to
-plain kernel PCA; Kaiming starts from noise, as a network would.
+plain kernel PCA; Kaiming starts from noise, as a network would. The third start, at the encoder itself, has no ``A0``:
+see `krepes.engine.residual`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from torch import Tensor
 
 from krepes.errors import InvalidInputError, RankDeficientKernelError
 from krepes.linalg import top_eigenpairs
+
+ENCODER = "encoder"
+"""The start at the encoder's own embeddings, with ``A0 = 0``."""
+WIDTH = 32
+"""Embedding dimension of the other starts, where none is asked for."""
 
 
 def principal_component_init(K_mm: Tensor, h: int, *, rcond: float = 1e-10) -> Tensor:
@@ -99,7 +105,7 @@ def start(K_mm: Tensor, h: int, *, init: str, rcond: float, seed: int) -> Tensor
         return principal_component_init(K_mm, h, rcond=rcond)
     if init == "kaiming":
         return kaiming_init(len(K_mm), h, generator=torch.Generator().manual_seed(seed))
-    raise InvalidInputError(f"init={init!r} is unknown: choose 'pca' or 'kaiming'.")
+    raise InvalidInputError(f"init={init!r} is unknown: choose 'pca', 'kaiming' or 'encoder'.")
 
 
 def _whitening(K_mm: Tensor, h: int, rcond: float) -> Tensor:

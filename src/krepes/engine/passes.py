@@ -65,12 +65,20 @@ def collect(
     return replace(rows, temporary=temporary)
 
 
-def require_room(objective: Objective[Any], stream: ViewStream, m: int, budget: Budget) -> None:
-    """Raise `InvalidInputError` if a pass against ``m`` landmarks does not fit a budget, before any work is done."""
+def require_room(objective: Objective[Any], stream: ViewStream, m: int, budget: Budget, *, beside: int = 0) -> None:
+    """Raise `InvalidInputError` if a pass does not fit a budget, before any work is done.
+
+    Args:
+        objective: The loss.
+        stream: The views.
+        m: Landmarks.
+        budget: The memory budget.
+        beside: Numbers of the embedding that stand beside a kernel row.
+    """
     moments = isinstance(objective, MomentObjective)
     inputs = isinstance(objective, MomentObjective) and objective.needs_inputs
     d = input_size(stream.plain(torch.arange(1))) if inputs else 0
-    samples_within(budget, p=stream.p, q=m * stream.p, d=d, sums=moments)
+    samples_within(budget, p=stream.p, q=m * stream.p + beside, d=d, sums=moments)
 
 
 def require_data(objective: Objective[Any], data: Moments | RowStore | None) -> None:

@@ -1,24 +1,36 @@
-r"""The surrogate that starts at the encoder: ``f(x) = e(x) + Aᵀ k_x + γ`` with ``A = 0``, not at principal components.
+r"""The surrogate that starts at the encoder: ``f(x) = e(x) + Aᵀ k_x`` with ``A = 0``, not at principal components.
 
-With rows ``[k_x ; e(x) ; 1]`` and coefficients ``[A ; I ; γᵀ]`` every loss of moments is what it was; only ``A`` and
-``γ`` are free. A fit takes three pieces: `WithEmbedding` in place of the kernel, for the pass; `Residual` in place of
-the objective, for the step; and `residual_start`. All that moves is ``Aᵀk_x + γ``: contributions sum to the shift.
+With rows ``[k_x ; e(x) ; 1]`` and coefficients ``Θ = [A ; I ; 0]`` every loss is what it was, of moments or of rows;
+only ``A`` is free. The pass takes `WithEmbedding` in place of the kernel, the step `Residual` in place of the
+objective, and `solve_from_encoder` does the step. All that moves is ``Aᵀ k_x``: contributions sum to the shift. There
+is no free shift: a layer's own bias is among the features of the tangent kernel already.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from krepes._describe import Description
 from krepes.batches import Batch
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.engine.moments import Moments
+from krepes.engine.solution import Solution
+from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.linalg import LinearOperator
-from krepes.objectives.base import Linearisation, MomentObjective
+from krepes.objectives._inverses import shared_cholesky
+from krepes.objectives.base import Linearisation, Objective, Product
+
+NEAR = 0.45
+"""How far a search may move the embeddings, as a part of their size: a lower loss further away is another encoder's."""
+PIECE = 1024
+"""Rows whose movement is looked at together."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +39,11 @@ class WithEmbedding(Kernel):
 
     Attributes:
         kernel: With its transforms.
-        encoder: Frozen, ``(n, ...) -> (n, d)``.
+        encoder: ``(n, ...) -> (n, d)``.
     """
 
     kernel: Kernel
-    encoder: nn.Module
+    encoder: FrozenEncoder
 
     def prepare(self, Y: Batch) -> Any:
         """Return what the kernel prepares of ``Y`` ``(q, ...)``."""
@@ -40,15 +52,11 @@ class WithEmbedding(Kernel):
     def rows(self, X: Batch, prepared: Any, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
         """Return the rows of ``X`` ``(n, ...)`` with their embeddings."""
         found = self.kernel.rows(X, prepared, diagonal=diagonal, mean=mean)
-        was_training = self.encoder.training
-        with torch.no_grad():
-            e = self.encoder.eval()(X)
-        self.encoder.train(was_training)
-        return Rows(torch.cat([found.K, e.to(found.K)], dim=1), found.diagonal, found.mean)
+        return Rows(torch.cat([found.K, self.encoder.encode(X).to(found.K)], dim=1), found.diagonal, found.mean)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the kernel's settings."""
-        return {**self.kernel.describe(), "embedding": True}
+    def describe(self) -> Description:
+        """Return the kernel's settings, and those of the encoder."""
+        return {**self.kernel.describe(), "embedding": self.encoder.describe()}
 
 
 def residual_gram(K_mm: Tensor, d: int) -> Tensor:
@@ -56,65 +64,124 @@ def residual_gram(K_mm: Tensor, d: int) -> Tensor:
     return torch.block_diag(K_mm, K_mm.new_zeros(d, d))
 
 
-def residual_start(q: int, d: int) -> Tensor:
-    """Return ``[A ; γᵀ] = 0``, ``(q + 1, d)``, float64."""
-    return torch.zeros(q + 1, d, dtype=torch.float64)
+def require_residual(objective: Objective[Any]) -> None:
+    """Refuse a loss that sees more than embeddings.
+
+    Args:
+        objective: The loss.
+
+    Raises:
+        InvalidInputError: If it reconstructs inputs or features.
+    """
+    if getattr(objective, "needs_inputs", False) or getattr(objective, "needs_trace", False):
+        raise InvalidInputError(
+            f"{objective.name!r} reconstructs inputs or features from the kernel alone, and cannot start at the "
+            f"encoder. Use a loss of embeddings (barlow_twins, vicreg, spectral, simple, simclr, byol, "
+            f"spectral_triplets, or one of your own), or init='pca'."
+        )
 
 
 @dataclass(frozen=True)
-class Residual(MomentObjective):
-    """A loss of moments as a function of what is added to the encoder.
+class Residual(Objective[Any]):
+    """A loss as a function of what is added to the encoder, ``A`` ``(q, d)``; its data have ``q + d`` points.
 
     Attributes:
-        objective: The loss.
-        d: Embedding dimension; moments have ``q + d`` points, ``theta`` is ``(q + 1, d)``.
+        objective: The loss, of moments or of rows.
+        d: Embedding dimension.
     """
 
-    objective: MomentObjective
+    objective: Objective[Any]
     d: int
 
     def __post_init__(self) -> None:
-        """Refuse losses that see more than two views' embeddings."""
-        if self.objective.needs_inputs or self.objective.needs_trace:
-            raise InvalidInputError(
-                f"{self.objective.name!r} reconstructs inputs or features from the kernel alone, and has no residual "
-                f"form. Use a loss of two views."
-            )
+        """Refuse losses that see more than embeddings."""
+        require_residual(self.objective)
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """The loss's own name."""
         return self.objective.name
 
-    def whole(self, theta: Tensor) -> Tensor:
-        """Return ``[A ; I ; γᵀ]``, ``(q + d + 1, d)``, for ``theta = [A ; γᵀ]``."""
-        if theta.shape[1] != self.d:
+    def whole(self, A: Tensor) -> Tensor:
+        """Return ``Θ = [A ; I ; 0]``, ``(q + d + 1, d)``, for ``A`` ``(q, d)``."""
+        if A.shape[1] != self.d:
             raise InvalidInputError(
-                f"the residual surrogate has the encoder's own {self.d} dimensions, theta has {theta.shape[1]}. Set "
-                f"h={self.d}."
+                f"the model that starts at the encoder has its {self.d} dimensions, A has {A.shape[1]}. Set h={self.d}."
             )
-        return torch.cat([theta[:-1], torch.eye(self.d).to(theta), theta[-1:]])
+        return torch.cat([A, torch.eye(self.d).to(A), A.new_zeros(1, self.d)])
 
-    def value(self, data: Moments, theta: Tensor) -> Tensor:
-        """Return the loss at ``theta`` ``(q + 1, d)``."""
+    def at(self, data: Any, theta: Tensor) -> Residual:
+        """Return the loss with its targets where ``A`` ``(q, d)`` puts them."""
+        return replace(self, objective=self.objective.at(data, self.whole(theta)))
+
+    def value(self, data: Any, theta: Tensor) -> Tensor:
+        """Return the loss at ``A`` ``(q, d)``."""
         return self.objective.value(data, self.whole(theta))
 
-    def gradient(self, data: Moments, theta: Tensor) -> Tensor:
-        """Return the gradient in ``theta``, ``(q + 1, d)``."""
-        return self._free(self.objective.gradient(data, self.whole(theta)))
+    def gradient(self, data: Any, theta: Tensor) -> Tensor:
+        """Return the gradient in ``A``, ``(q, d)``."""
+        return self.objective.gradient(data, self.whole(theta))[: len(theta)]
 
-    def linearise(self, data: Moments, theta: Tensor) -> Linearisation:
-        """Return value, gradient and the curvature between the free coefficients; its solver is plain CG."""
-        found = self.objective.linearise(data, self.whole(theta))
+    def near(self, data: Any, theta: Tensor) -> bool:
+        """Return whether ``A`` ``(q, d)`` moves the embeddings by no more than `NEAR` of their size."""
+        return bool(moved(data, theta) <= NEAR)
+
+    def linearise(self, data: Any, theta: Tensor) -> Linearisation:
+        """Return value, gradient, and the curvature between the free coefficients with its preconditioner."""
+        q, found = len(theta), self.objective.linearise(data, self.whole(theta))
 
         def product(V: Tensor) -> Tensor:
-            padded = torch.cat([V[:-1], V.new_zeros(self.d, self.d), V[-1:]])
-            return self._free(found.H @ padded)
+            return (found.H @ torch.nn.functional.pad(V, (0, 0, 0, self.d + 1)))[:q]
 
-        diagonal = None if found.H.diagonal is None else self._free(found.H.diagonal)
+        diagonal = None if found.H.diagonal is None else found.H.diagonal[:q]
         H = LinearOperator(product, tuple(theta.shape), diagonal)
-        return Linearisation(found.value, self._free(found.gradient), H)
+        return Linearisation(found.value, found.gradient[:q], H, _preconditioner(data, H))
 
-    def _free(self, G: Tensor) -> Tensor:
-        """Return the rows of ``A`` and ``γ`` out of ``(q + d + 1, d)``."""
-        return torch.cat([G[: -self.d - 1], G[-1:]])
+
+def moved(data: Any, A: Tensor) -> float:
+    """Return the size of ``Aᵀk`` as a part of that of ``e``, both centred, root mean squares over the first view.
+
+    Args:
+        data: Moments or rows ``[k ; e ; 1]``.
+        A: ``(q, d)``.
+
+    Returns:
+        The part; not a number or infinite if nothing is left to compare.
+    """
+    q, d = A.shape
+    if isinstance(data, Moments):
+        C = data.centred(0, 0)
+        shift, size = (A * (C[:q, :q] @ A)).sum(), C.diagonal()[q : q + d].sum()
+    else:
+        parts = [torch.cat([rows[0][:, :q] @ A, rows[0][:, q : q + d]], dim=1) for rows in data.batches(PIECE)]
+        mean = sum(part.sum(0) for part in parts) / data.n
+        spread = torch.stack([(part - mean).square().sum(0) for part in parts]).sum(0)
+        shift, size = spread[:d].sum(), spread[d:].sum()
+    return float((shift / size).sqrt())
+
+
+def _preconditioner(data: Any, H: LinearOperator) -> Callable[[float], Product] | None:
+    """Return the inverse of ``σ C ⊗ I + damping·I`` with ``C`` the covariance of the kernel rows, of moments."""
+    if not isinstance(data, Moments) or H.diagonal is None:
+        return None
+    q = len(H.diagonal)
+    C = (data.centred(0, 0) + data.centred(1, 1))[:q, :q]
+    return shared_cholesky(C * (H.diagonal.mean() / C.diagonal().mean()))
+
+
+def solve_from_encoder(objective: Objective[Any], data: Any, q: int, d: int, **how: Any) -> Solution:
+    """Take the step from the encoder.
+
+    Args:
+        objective: The loss.
+        data: Moments or rows ``[k ; e ; 1]``.
+        q: Landmark points.
+        d: Embedding dimension.
+        **how: As `krepes.engine.solvers.solve` takes it.
+
+    Returns:
+        The solution, its coefficients whole: ``[A ; I ; 0]``, ``(q + d + 1, d)``.
+    """
+    residual = Residual(objective, d)
+    found = solve(residual, data, torch.zeros(q, d, dtype=torch.float64), **how)
+    return replace(found, theta0=residual.whole(found.theta0), theta=residual.whole(found.theta))

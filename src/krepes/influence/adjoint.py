@@ -12,6 +12,7 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.engine.damping import solve_linear
+from krepes.engine.residual import Residual
 from krepes.errors import ConvergenceWarning
 from krepes.influence.outcomes import Outcome
 from krepes.objectives import Objective
@@ -35,6 +36,7 @@ def solve_adjoints(
     damping: float,
     tol: float = 1e-8,
     max_iterations: int = 1000,
+    free: int | None = None,
 ) -> Adjoints:
     """Solve ``(H + damping·I) v = ∇o`` for every outcome.
 
@@ -46,14 +48,16 @@ def solve_adjoints(
         damping: Absolute.
         tol: Relative residual asked of each solve; one that misses it warns.
         max_iterations: Of each solve.
+        free: Leading coefficients that a step may move, where the model starts at the encoder; by default all.
 
     Returns:
         The adjoints.
     """
     require_range(damping, "damping", low=0.0)
-    linearisation = objective.linearise(data, theta)
+    stepped = objective if free is None else Residual(objective, theta.shape[1])
+    linearisation = stepped.linearise(data, theta[:free])
     found = [
-        solve_linear(linearisation, outcome.gradient(theta), damping, tol=tol, max_iterations=max_iterations)
+        solve_linear(linearisation, outcome.gradient(theta)[:free], damping, tol=tol, max_iterations=max_iterations)
         for outcome in outcomes
     ]
     missed = [outcome.name for outcome, solution in zip(outcomes, found, strict=True) if not solution.converged]
@@ -65,4 +69,6 @@ def solve_adjoints(
             ConvergenceWarning,
             stacklevel=3,
         )
-    return Adjoints(torch.stack([s.x for s in found]), tuple(s.residual for s in found), damping)
+    still = len(theta) - len(linearisation.gradient)
+    V = torch.nn.functional.pad(torch.stack([s.x for s in found]), (0, 0, 0, still))
+    return Adjoints(V, tuple(s.residual for s in found), damping)

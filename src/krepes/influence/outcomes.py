@@ -155,7 +155,7 @@ def rows(model: Krepes, X: Samples, *, reference: Samples | None = None) -> Augm
     """
     if isinstance(X, AugmentedRows):
         return X
-    Kbar = torch.nn.functional.pad(model.kernel_rows(X), (0, 1), value=1.0)
+    Kbar = torch.nn.functional.pad(model.model_rows(X), (0, 1), value=1.0)
     if reference is None:
         return AugmentedRows(Kbar, X)
     origin = rows(model, reference)

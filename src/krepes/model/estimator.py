@@ -1,6 +1,7 @@
 r"""`Krepes`: from views to landmarks, kernel, principal components, one damped Gauss-Newton step.
 
     f(x) = Aᵀ k_x + γ,      A = A0 + dA,      A0 = principal components,      dA = what the objective adds
+    f(x) = e(x) + Aᵀ k_x,   A = dA,           started at the encoder ``e`` itself
 
 ``A`` has one row per landmark point, view by view: row ``u m + l`` is view ``u`` of landmark ``l``.
 """
@@ -21,9 +22,8 @@ from krepes import batches
 from krepes._checks import require_range
 from krepes.budget import DEFAULT_BUDGET, MemoryBudget
 from krepes.encoders.outputs import Output, describe_output
-from krepes.engine.init import start
+from krepes.engine.init import ENCODER, WIDTH
 from krepes.engine.passes import collect, require_data, require_room
-from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.kernels.classic import Linear
@@ -33,7 +33,7 @@ from krepes.landmarks.pool import open_pool
 from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids, width_explained
 from krepes.model.persist import StoredModel
 from krepes.model.readable import readable
-from krepes.model.surrogate import Surrogate
+from krepes.model.removal import Removable
 from krepes.objectives import OBJECTIVES, Objective, make_objective
 
 AFTER_THE_PASS = frozenset({"objective", "h", "init", "damping", "relative", "steps", "tol"})
@@ -41,25 +41,26 @@ NOT_PLAIN = frozenset({"kernel", "objective", "landmarks", "augment", "device"})
 """Arguments that a run folder keeps by their description, if at all."""
 
 
-class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Explain an encoder by a kernel model of what its self-supervised objective adds to the kernel's own geometry.
 
     Args:
         kernel: A frozen encoder (its tangent kernel is taken), or any `Kernel`.
         objective: A name of `krepes.objectives.OBJECTIVES`, or an objective.
         m: Number of landmarks; not used where ``landmarks`` names them.
-        h: Embedding dimension, at most the rank of the landmark kernel.
+        h: Embedding dimension, at most the rank of the landmark kernel; by default 32. A model that starts at the
+            encoder has the encoder's own.
         landmarks: How to choose them: a name of `krepes.landmarks.SELECTORS`, or a selector. Or which they are: indices
             of samples, or ``"all"``.
         candidates: Landmarks are chosen among so many uniformly drawn samples; ``None`` for all.
         augment: Makes the views when `fit` is given plain data: an augmentation, or a function of samples, see
             `krepes.views.FunctionAugmentation`. For a DataFrame the default drops columns and adds noise.
         centre: Centre the kernel at the mean feature of a reference sample. Without it no influence is negative.
-        cosine: Normalise the kernel to ``k(x, x) = 1``.
+        cosine: Normalise the kernel to ``k(x, x) = 1``. Both by default, but not from the encoder: its own is raw.
         reference: Size of the reference sample, drawn uniformly.
         kernel_kind: Of an encoder: ``"exact"``, ``"sketch"``, or ``"auto"`` for the one of lower predicted cost.
         q: Features of a sketch.
-        init: ``"pca"`` for principal components, ``"kaiming"`` for random coefficients.
+        init: ``"pca"`` for principal components, ``"kaiming"`` for noise, ``"encoder"`` for the encoder's embeddings.
         damping: ``"auto"`` for the value of lowest loss after the step, or a number.
         relative: Whether a given ``damping`` is in units of the mean curvature.
         steps: Gauss-Newton steps; 1 is the paper's.
@@ -102,12 +103,12 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         objective: str | Objective[Any] = "barlow_twins",
         m: int = 200,
-        h: int = 32,
+        h: int | None = None,
         landmarks: str | LandmarkSelector | Sequence[int] | np.ndarray | Tensor = "rpcholesky",
         candidates: int | None = 10_000,
         augment: Augment | None = None,
-        centre: bool = True,
-        cosine: bool = True,
+        centre: bool | None = None,
+        cosine: bool | None = None,
         reference: int = 512,
         kernel_kind: Literal["auto", "exact", "sketch"] = "auto",
         q: int = 4096,
@@ -181,6 +182,8 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.reference_ = self.stream_.plain(order[: self.reference].sort().values)
         with width_explained(self.kernel, self.encoding_):
             self.set_kernel(self.reference_, self.kernel_kind)
+        if beside := self.require_start():
+            require_room(self.objective_, self.stream_, self.m_, self._budget, beside=beside)
         self.landmarks_ = self._select(order[: self.candidates].sort().values, draw) if given is None else given
         self.landmark_ids_ = [names[index] for index in self.landmarks_.tolist()]
         self.points_ = batches.map_tensors(lambda x: x.flatten(0, 1), self.stream_.views_of(self.landmarks_))
@@ -188,14 +191,14 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.data_ = collect(
             self.objective_,
             self.stream_,
-            self.kernel_,
+            self.pass_kernel_,
             self.prepared_,
-            self.K_mm_,
+            self.pass_gram_,
             workdir=workdir,
             budget=self._budget,
             progress=self.progress,
         )
-        self._solve()
+        self.solution_ = self.solved(self.data_, damping=self.damping, relative=self.relative)
         return self
 
     def refit(self, **changes: Any) -> Krepes:
@@ -203,7 +206,7 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             **changes: Parameters that act after the pass: ``objective``, ``h``, ``init``, ``damping``, ``relative``,
-                ``steps``, ``tol``.
+                ``steps``, ``tol``; ``init="encoder"`` needs a pass of its own.
 
         Returns:
             A new model; this one is left as it is.
@@ -214,13 +217,16 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._solution()
         early = sorted(set(changes) - AFTER_THE_PASS)
+        starts = {self.init, changes.get("init", self.init)}
+        early += ["init"] if ENCODER in starts and len(starts) > 1 else []
         if early:
             raise InvalidInputError(f"{early} act before the pass: fit again. A refit takes {sorted(AFTER_THE_PASS)}.")
         model: Krepes = copy.copy(self).set_params(**changes)
         model.objective_ = make_objective(model.objective)
         require_views(model.objective_, self.p_)
+        model.require_start()
         require_data(model.objective_, self.data_)
-        model._solve()
+        model.solution_ = model.solved(model.data_, damping=model.damping, relative=model.relative)
         return model
 
     def transform(self, X: Any) -> Tensor:
@@ -273,7 +279,8 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _require_sizes(self, *, chosen: bool) -> None:
         require_range(self.m_, "m", low=1, high=self.n_samples_)
-        require_range(self.h, "h", low=1, high=self.m_ * self.p_)
+        if self.init != ENCODER:
+            require_range(self.h or WIDTH, "h", low=1, high=self.m_ * self.p_)
         require_range(self.reference, "reference", low=2)
         if chosen and self.candidates is not None:
             require_range(self.candidates, "candidates", low=self.m_)
@@ -291,10 +298,3 @@ class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         assert isinstance(method, (str, LandmarkSelector))
         with open_pool(read, pool, self._budget, raw=raw, kept=kept) as X:
             return pool[select(X, self.m, kernel=kernel, method=method, generator=draw, memory_budget=self._budget)]
-
-    def _solve(self) -> None:
-        """Take the step from the start."""
-        A0 = start(self.K_mm_, self.h, init=self.init, rcond=self._rcond, seed=self.seed)
-        theta0 = torch.nn.functional.pad(A0, (0, 0, 0, 1))
-        how: dict[str, Any] = {"damping": self.damping, "relative": self.relative, "steps": self.steps}
-        self.solution_ = solve(self.objective_, self.data_, theta0, tol=self.tol, **how)

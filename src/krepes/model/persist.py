@@ -18,7 +18,9 @@ from krepes._describe import Description
 from krepes.batches import Batch
 from krepes.data.tabular import TabularEncoder
 from krepes.encoders.outputs import Output
+from krepes.engine.init import ENCODER
 from krepes.engine.moments import Moments
+from krepes.engine.residual import residual_gram
 from krepes.engine.solution import Solution
 from krepes.errors import RunFolderError
 from krepes.kernels.auto import KernelChoice
@@ -149,6 +151,9 @@ class StoredModel:
         with readable(folder):
             points, extra = unflatten_batch("points", arrays), manifest["moments"]
             require_arrays(arrays, manifest, batches.count(points), folder)
+            gram, solution = arrays["K_mm"], Solution.from_dict(manifest["solution"], arrays["theta0"], arrays["theta"])
+            if manifest["parameters"].get("init") == ENCODER:
+                gram = residual_gram(gram, solution.theta.shape[1])
             return cls(
                 parameters=manifest["parameters"],
                 selector=manifest["selector"],
@@ -162,8 +167,8 @@ class StoredModel:
                 points=points,
                 reference=unflatten_batch("reference", arrays),
                 K_mm=arrays["K_mm"],
-                solution=Solution.from_dict(manifest["solution"], arrays["theta0"], arrays["theta"]),
-                moments=extra and Moments(M=arrays["M"], K=arrays["K_mm"], KX=arrays.get("KX"), **extra),
+                solution=solution,
+                moments=extra and Moments(M=arrays["M"], K=gram, KX=arrays.get("KX"), **extra),
             )
 
     def output_or(self, given: Output, folder: str | Path) -> Output:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from krepes.engine.init import ENCODER
 from krepes.errors import KrepesError, RunFolderError
 
 DESCRIBED = ("selector", "objective", "kernel", "data")
@@ -73,7 +74,8 @@ def require_arrays(arrays: Mapping[str, Tensor], manifest: Mapping[str, Any], po
     landmarks, theta = arrays["landmarks"], arrays["theta"]
     m = len(manifest["landmark_ids"])
     q, h = m * p, theta.shape[-1] if theta.ndim else 0
-    shapes = {"landmarks": (m,), "theta": (q + 1, h), "theta0": (q + 1, h), "K_mm": (q, q), "M": (p, p, q + 1, q + 1)}
+    rows = q + 1 + (h if manifest["parameters"].get("init") == ENCODER else 0)
+    shapes = {"landmarks": (m,), "theta": (rows, h), "theta0": (rows, h), "K_mm": (q, q), "M": (p, p, rows, rows)}
     found = [
         f"{name} is {tuple(arrays[name].shape)} of {arrays[name].dtype}, not {shape}"
         for name, shape in shapes.items()

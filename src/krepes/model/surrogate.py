@@ -1,6 +1,8 @@
 r"""The kernel model itself, once its coefficients are known: its kernel, its rows and its embeddings.
 
 f(x) = Aᵀ k_x + γ,      k_x = [k(x, z) for each landmark point z],      A = A0 + dA
+
+or, started at the encoder, f(x) = e(x) + Aᵀ k_x with A0 = 0: rows are then [k_x ; e(x)], coefficients [A ; I ; 0].
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ from krepes.budget import Budget, MemoryBudget
 from krepes.data.tabular import TabularEncoder
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
+from krepes.engine.init import ENCODER, WIDTH, start
 from krepes.engine.moments import Moments
+from krepes.engine.residual import WithEmbedding, require_residual, residual_gram, solve_from_encoder
 from krepes.engine.rowstore import RowStore
 from krepes.engine.solution import Solution
+from krepes.engine.solvers import solve
 from krepes.errors import InvalidInputError, NotFittedError
 from krepes.kernels.auto import KernelChoice, tangent_kernel
 from krepes.kernels.base import Kernel
@@ -41,14 +46,19 @@ class Surrogate:
     """What `krepes.model.Krepes` is after a fit or a load; its attributes are described there."""
 
     kernel: nn.Module | Kernel
-    centre: bool
-    cosine: bool
+    h: int | None
+    init: str
+    centre: bool | None
+    cosine: bool | None
+    seed: int
     q: int
     memory_budget: MemoryBudget
     output: Output
     parameters: str | Sequence[str]
     heads: int
     device: str | torch.device | None
+    steps: int
+    tol: float
     objective_: Objective[Any]
     stream_: ViewStream
     stored_data_: Description
@@ -70,10 +80,16 @@ class Surrogate:
 
     def embed(self, X: Any) -> Tensor:
         """Return the embeddings ``Z = K A + 1 γᵀ``, ``(t, h)``, float64, of samples ``X`` ``(t, ...)``."""
-        A, gamma = self.A_, self.gamma_
+        theta = self._solution().theta
         # Four copies of a piece of the rows at most: the kernel's, float64, and what making them takes.
-        size = self._budget.rows(32 * len(A), what=f"a sample against q={len(A)} landmark points")
-        return torch.cat([self.kernel_rows(x) @ A + gamma for _, x in batches.chunks(self.samples(X), size)])
+        size = self._budget.rows(32 * (len(theta) - 1), what=f"a sample against q={len(self.A_)} landmark points")
+        pieces = batches.chunks(self.samples(X), size)
+        return torch.cat([self.model_rows(x) @ theta[:-1] + theta[-1] for _, x in pieces])
+
+    def model_rows(self, X: Any) -> Tensor:
+        """Return what coefficients multiply, ``(t, q)``: kernel rows; from the encoder, ``[K e]`` ``(t, q + d)``."""
+        K = self.kernel_rows(X)
+        return torch.cat([K, self._encoder().encode(self.samples(X))], dim=1) if self.init == ENCODER else K
 
     def kernel_rows(self, X: Any) -> Tensor:
         """Return ``K_tm``, ``(t, q)``, float64: the kernel of samples ``X`` ``(t, ...)`` with the landmark points."""
@@ -101,19 +117,41 @@ class Surrogate:
         return kernel.tangent.encoder if isinstance(kernel, (EmpiricalNTK, SketchedNTK)) else None
 
     @property
+    def h_(self) -> int:
+        """Embedding dimension: as asked for, or the encoder's own where the model starts there."""
+        return int(self._solution().theta.shape[1])
+
+    @property
+    def transforms_(self) -> tuple[bool, bool]:
+        """Whether the kernel is centred and normalised: as asked for, else unless the model starts at the encoder."""
+        both = (self.centre, self.cosine)
+        centre, cosine = (self.init != ENCODER if asked is None else asked for asked in both)
+        return centre, cosine
+
+    @property
+    def pass_kernel_(self) -> Kernel:
+        """The kernel of the pass, whose rows are `model_rows`; it takes ``prepared_``."""
+        return WithEmbedding(self.kernel_, self._encoder()) if self.init == ENCODER else self.kernel_
+
+    @property
+    def pass_gram_(self) -> Tensor:
+        """Gram matrix beside the rows of the pass, ``(q, q)``, or ``(q + d, q + d)`` with zeros for the embedding."""
+        return residual_gram(self.K_mm_, self._encoder_width()) if self.init == ENCODER else self.K_mm_
+
+    @property
     def A0_(self) -> Tensor:
         """Coefficients at the start, ``(q, h)``."""
-        return self._solution().theta0[:-1]
+        return self._solution().theta0[: len(self.K_mm_)] if self.init == ENCODER else self._solution().theta0[:-1]
 
     @property
     def dA_(self) -> Tensor:
         """What the objective adds, ``(q, h)``."""
-        return self._solution().theta[:-1] - self.A0_
+        return self.A_ - self.A0_
 
     @property
     def A_(self) -> Tensor:
         """Coefficients after the step, ``(q, h)``."""
-        return self._solution().theta[:-1]
+        return self._solution().theta[: len(self.A0_)]
 
     @property
     def gamma_(self) -> Tensor:
@@ -134,6 +172,49 @@ class Surrogate:
         if not hasattr(self, "solution_"):
             raise NotFittedError("this Krepes is not fitted: call fit on data or views first, or load a run folder.")
         return self.solution_
+
+    def solved(
+        self, data: Moments | RowStore | None, *, damping: Any, relative: bool = True, theta0: Tensor | None = None
+    ) -> Solution:
+        """Return the step over some data, from ``theta0`` ``(q + 1, h)`` or the model's start; all else is its own."""
+        how: dict[str, Any] = {"damping": damping, "relative": relative, "steps": self.steps, "tol": self.tol}
+        if self.init == ENCODER:
+            return solve_from_encoder(self.objective_, data, len(self.K_mm_), self._encoder_width(), **how)
+        if theta0 is None:
+            A0 = start(self.K_mm_, self.h or WIDTH, init=self.init, rcond=self._rcond, seed=self.seed)
+            theta0 = torch.nn.functional.pad(A0, (0, 0, 0, 1))
+        return solve(self.objective_, data, theta0, **how)
+
+    def require_start(self) -> int:
+        """Refuse a start at the encoder that cannot be, once the kernel is known.
+
+        Returns:
+            What rows hold beside the kernel, ``d`` numbers or none.
+
+        Raises:
+            InvalidInputError: If there is no encoder, the objective needs more than embeddings, or ``h`` is another.
+        """
+        if self.init != ENCODER:
+            return 0
+        require_residual(self.objective_)
+        d = self._encoder_width()
+        if self.h not in {None, d}:
+            raise InvalidInputError(
+                f"h={self.h} dimensions were asked for, and a model that starts at the encoder has its {d}. Leave h "
+                f"out."
+            )
+        return d
+
+    def _encoder(self) -> FrozenEncoder:
+        if self.encoder_ is None:
+            raise InvalidInputError(
+                f"init='encoder' starts at an encoder's embeddings, and the kernel {type(self.base_kernel_).__name__} "
+                f"has none. Pass the network, or init='pca'."
+            )
+        return self.encoder_
+
+    def _encoder_width(self) -> int:
+        return int(self._encoder().encode(batches.take(self.reference_, slice(0, 1))).shape[1])
 
     def set_kernel(self, samples: Batch, kind: str) -> None:
         """Set the base kernel, for an encoder of a kind of `krepes.kernels.auto.KINDS`, and the transformed one."""
@@ -164,8 +245,9 @@ class Surrogate:
 
     def transformed(self, base: Kernel, reference: Batch) -> Kernel:
         """Return a kernel centred at some reference samples and normalised, as far as the model wants it."""
-        kernel = Centred(base, reference) if self.centre else base
-        return Cosine(kernel) if self.cosine else kernel
+        centre, cosine = self.transforms_
+        kernel = Centred(base, reference) if centre else base
+        return Cosine(kernel) if cosine else kernel
 
     def set_points(self) -> None:
         """Prepare the landmark points and take their Gram matrix."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from krepes._checks import require_range
 from krepes.figures import render
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
@@ -27,7 +28,7 @@ class Findings:
     """What one trial found.
 
     Attributes:
-        rows: The target's ``keys`` and a column ``value``.
+        rows: The target's ``keys`` and a column ``value``; ``low`` and ``high`` where a value has an interval.
         pictures: Figures by name, drawn from this trial; those of the first seed are kept.
     """
 
@@ -64,7 +65,9 @@ class Target:
     judge: Callable[[pd.DataFrame], list[tuple[str, bool]]] | None = None
 
 
-def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Path) -> pd.DataFrame:
+def reproduce(
+    target: Target, scale: str, data_dir: str | None, folder: str | Path, *, seeds: int | None = None
+) -> pd.DataFrame:
     """Run a target over its seeds and write ``<name>-<scale>.json``, ``.md`` and ``.png``.
 
     Args:
@@ -72,11 +75,15 @@ def reproduce(target: Target, scale: str, data_dir: str | None, folder: str | Pa
         scale: ``"quick"``, ``"standard"`` or ``"full"``.
         data_dir: Folder of the data sets; by default KREPES_DATA.
         folder: Where the results go; its folder ``encoders`` keeps what was trained, for the next target.
+        seeds: Repetitions, where the scale's number would take too long; the table says how many there were.
 
     Returns:
         One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
     """
     size, folder, commit = find_scale(scale), Path(folder), _commit()
+    if seeds is not None:
+        require_range(seeds, "seeds", low=1)
+        size = replace(size, seeds=seeds)
     found = [target.run(Trial(size, seed, data_dir, folder / "encoders")) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
     pictures = {f"{target.name}-{scale}-{name}.png": figure for name, figure in found[0].pictures.items()}
@@ -103,6 +110,9 @@ def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
     keys = list(target.keys)
     grouped = runs.groupby(keys, sort=False, dropna=False)["value"]
     table = grouped.agg(mean="mean", spread="std", seeds="count").reset_index()
+    ends = [name for name in ("low", "high") if name in runs]
+    if ends:
+        table = table.merge(runs.groupby(keys, sort=False, dropna=False)[ends].mean().reset_index(), on=keys)
     if target.paper is None:
         return table
     return table.merge(target.paper, how="left", on=keys)
@@ -130,7 +140,7 @@ def _drawn(target: Target, scale: str) -> str:
 def _measured(details: Mapping[str, Any]) -> pd.DataFrame:
     """Return the table of a details; JSON has null where a number is missing."""
     table = pd.DataFrame(details["table"])
-    numbers = [name for name in ("mean", "spread", "paper") if name in table]
+    numbers = [name for name in ("mean", "spread", "paper", "low", "high") if name in table]
     return table.astype(dict.fromkeys(numbers, float))
 
 

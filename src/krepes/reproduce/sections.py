@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from krepes.reproduce.scale import find_scale
 from krepes.reproduce.tables import markdown, wide
 
 
@@ -35,7 +36,8 @@ def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
     shown = wide(table, details["keys"], details["across"])
     scale = details["scale"]
     sizes = f"m = {scale['m']}, at most {scale['rows']:,} rows, unless said below"
-    command = f"`krepes reproduce {name} --scale {scale['name']}` ({sizes})"
+    fewer = "" if scale["seeds"] == find_scale(scale["name"]).seeds else f" --seeds {scale['seeds']}"
+    command = f"`krepes reproduce {name} --scale {scale['name']}{fewer}` ({sizes})"
     return "\n".join([
         f"## {name}\n",
         f"{details['what']}. {command}, commit {details['commit']}, {scale['seeds']} seeds.\n",

@@ -15,6 +15,7 @@ from krepes import registry
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.pretrain import chosen_loss
 from krepes.encoders.weights import weight_bytes
+from krepes.engine.residual import require_residual
 from krepes.engine.rowstore import RowStore
 from krepes.errors import InvalidInputError
 from krepes.kernels import Kernel
@@ -90,10 +91,10 @@ def _require_asked(
         require_group(dataset.column(column, "--concept")[train.numpy()], column, value, "--concept")
 
 
-def model_sizes(settings: Settings, n: int) -> tuple[int, int]:
-    """Return ``m`` and ``h``: as told, or what suits ``n`` training samples."""
+def model_sizes(settings: Settings, n: int) -> tuple[int, int | None]:
+    """Return ``m`` and ``h``: as told, or what suits ``n`` training samples; ``None`` is the encoder's own ``h``."""
     m = n if settings.landmarks == "all" else settings.m or min(200, max(1, n // 2))
-    return m, settings.h or min(32, max(1, m // 4))
+    return m, None if settings.init == "encoder" else settings.h or min(32, max(1, m // 4))
 
 
 def require_sizes(settings: Settings, stream: ViewStream) -> Objective[Any]:
@@ -117,8 +118,9 @@ def require_sizes(settings: Settings, stream: ViewStream) -> Objective[Any]:
             f"{flag('m')}: {m} landmarks cannot be chosen among {min(stream.n, settings.candidates)} samples (there "
             f"are {stream.n} for training, {flag('candidates')} is {settings.candidates}). Lower {flag('m')}."
         )
+    _require_start(settings, objective)
     points = m * max(stream.p, 1)
-    if h > points:
+    if h is not None and h > points:
         raise InvalidInputError(f"{flag('h')}: {h} dimensions are more than the {points} landmark points. Lower it.")
     if objective.views > stream.p:
         raise InvalidInputError(
@@ -126,6 +128,26 @@ def require_sizes(settings: Settings, stream: ViewStream) -> Objective[Any]:
             f"{stream.p}. Choose another augmentation."
         )
     return objective
+
+
+def _require_start(settings: Settings, objective: Objective[Any]) -> None:
+    """Refuse a start at the encoder that cannot be."""
+    if settings.init != "encoder":
+        return
+    if settings.kernel in registry.KERNELS:
+        raise InvalidInputError(
+            f"{flag('init')} encoder starts at the embeddings of an encoder, and {flag('kernel')} {settings.kernel} "
+            f"has none. Leave {flag('kernel')} out, or start at pca."
+        )
+    if settings.h is not None:
+        raise InvalidInputError(
+            f"{flag('h')}: {settings.h} dimensions were asked for, and with {flag('init')} encoder the model has those "
+            f"of the encoder's embedding. Leave {flag('h')} out."
+        )
+    try:
+        require_residual(objective)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{flag('objective')}: {error}".replace("init='pca'", f"{flag('init')} pca")) from error
 
 
 def require_encoder(settings: Settings, dataset: Dataset, stream: ViewStream) -> None:

@@ -129,8 +129,13 @@ class Settings:
     ] = dataclasses.field(default_factory=dict)
     heads: Annotated[int, about(KERNEL, "Random heads that are averaged.", ge=1, le=1024)] = 1
     features: Annotated[int, about(KERNEL, "Features of the sketched kernel.", ge=2, le=2**22)] = 4096
-    centre: Annotated[bool, about(KERNEL, "Centre the kernel; without it nothing repels.")] = True
-    cosine: Annotated[bool, about(KERNEL, "Normalise the kernel to k(x, x) = 1.")] = True
+    centre: Annotated[
+        bool | None,
+        about(KERNEL, "Centre the kernel; without it nothing repels. By default, but not from the encoder."),
+    ] = None
+    cosine: Annotated[
+        bool | None, about(KERNEL, "Normalise the kernel to k(x, x) = 1. By default, but not from the encoder.")
+    ] = None
     reference: Annotated[int, about(KERNEL, "Samples whose mean is the centre.", ge=1)] = 512
 
     objective: Annotated[
@@ -143,7 +148,13 @@ class Settings:
         int | None, about(MODEL, "Landmarks; by default 200, or half of a small data set.", ge=1, le=100_000)
     ] = None
     h: Annotated[
-        int | None, about(MODEL, "Embedding dimension; by default 32, or a quarter of a small m.", ge=1, le=100_000)
+        int | None,
+        about(
+            MODEL,
+            "Embedding dimension; by default 32, or a quarter of a small m. From the encoder: its own.",
+            ge=1,
+            le=100_000,
+        ),
     ] = None
     landmarks: Annotated[
         str,
@@ -151,7 +162,10 @@ class Settings:
         about(MODEL, f"How landmarks are chosen: {registry.listed(registry.LANDMARKS)}, or all samples."),
     ] = "rpcholesky"
     candidates: Annotated[int, about(MODEL, "Landmarks are chosen among so many random samples.", ge=1)] = 10_000
-    init: Annotated[Literal["pca", "kaiming"], about(MODEL, "Start: principal components, or noise.")] = "pca"
+    init: Annotated[
+        Literal["pca", "kaiming", "encoder"],
+        about(MODEL, "Start: principal components, noise, or the encoder's own embeddings."),
+    ] = "pca"
     damping: Annotated[
         Literal["auto"] | Annotated[float, Field(ge=0)], about(MODEL, "auto for the lowest loss, or a number.")
     ] = "auto"

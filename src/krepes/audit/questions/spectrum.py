@@ -18,22 +18,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SAMPLES = 2000
-START, END, ENCODER = "kernel principal components (start, baseline)", "after the step", "encoder (baseline)"
+END, ENCODER = "after the step", "encoder (baseline)"
+STARTS = {
+    "pca": "kernel principal components (start, baseline)",
+    "kaiming": "random coefficients (start, baseline)",
+    "encoder": "the encoder itself (start, baseline)",
+}
+NONE = (float("nan"), float("nan"))
 
 
 def measure(study: Study) -> Exhibit:
     """Return spectral entropies and RankMe before and after the step, and RankMe of the encoder."""
     model = study.model
     X = study.test(evenly_spaced(study.t, SAMPLES))
-    K = model.kernel_rows(X)
-    embeddings = {START: K @ model.A0_, END: K @ model.A_ + model.gamma_}
+    K, solution = model.model_rows(X), model.solution_
+    embeddings = {STARTS[model.init]: K @ solution.theta0[:-1], END: K @ solution.theta[:-1] + model.gamma_}
     rows = []
     for (name, Z), A in zip(embeddings.items(), (model.A0_, model.A_), strict=True):
-        entropies = (_entropy(A.T @ A), _entropy(A.T @ model.K_mm_ @ A)) if model.h > 1 else (float("nan"),) * 2
+        spread = model.h_ > 1 and bool(A.any())
+        entropies = (_entropy(A.T @ A), _entropy(A.T @ model.K_mm_ @ A)) if spread else NONE
         rows.append((name, *entropies, rankme(Z), min(Z.shape)))
-    if study.encoder is not None:
+    if study.encoder is not None and model.init != "encoder":
         E = study.encoder.encode(X)
-        rows.append((ENCODER, float("nan"), float("nan"), rankme(E), min(E.shape)))
+        rows.append((ENCODER, *NONE, rankme(E), min(E.shape)))
     table = pd.DataFrame(rows, columns=["model", "entropy", "entropy_kernel", "rankme", "possible"])
     return Exhibit(table, {"Singular values of the embeddings": partial(_draw, embeddings)})
 
@@ -41,19 +48,27 @@ def measure(study: Study) -> Exhibit:
 def sentence(table: pd.DataFrame) -> str:
     """Return how many dimensions are used after the step, and before it."""
     by: Any = table.set_index("model")
-    before, after = by.loc[START, "rankme"], by.loc[END, "rankme"]
+    start = str(table["model"].iloc[0])
+    before, after = by.loc[start, "rankme"], by.loc[END, "rankme"]
     change = "more than" if after > before else "fewer than" if after < before else "as many as"
     return (
         f"The embeddings of the test samples use {number(after)} of {int(by.loc[END, 'possible'])} possible "
-        f"dimensions by RankMe, {change} the {number(before)} of kernel principal components."
+        f"dimensions by RankMe, {change} the {number(before)} of {start.split(' (')[0]}."
     )
+
+
+def numbers(table: pd.DataFrame) -> dict[str, float]:
+    """Return the criteria after the step."""
+    after: Any = table.set_index("model").loc[END]
+    names = {"RankMe": "rankme", "H(AᵀA)": "entropy", "H(AᵀKA)": "entropy_kernel"}
+    return {name: float(after[key]) for name, key in names.items()}
 
 
 def headline(table: pd.DataFrame) -> tuple[str, str]:
     """Return the dimensions used after the step."""
     by: Any = table.set_index("model")
     used = f"{number(by.loc[END, 'rankme'])} of {int(by.loc[END, 'possible'])}"
-    return used, f"dimensions used; {number(by.loc[START, 'rankme'])} before the objective"
+    return used, f"dimensions used; {number(table['rankme'].iloc[0])} before the objective"
 
 
 def verdict(table: pd.DataFrame) -> Verdict:
@@ -92,6 +107,7 @@ SPECTRUM = Audit(
     verdict=verdict,
     views=views,
     headline=headline,
+    numbers=numbers,
     caveat="More dimensions are not better in themselves: the number helps to compare models of the same size on the "
     "same data, and to notice collapse.",
     explains_step=False,

@@ -50,7 +50,7 @@ def measure(study: Study) -> Exhibit:
         "spanned": middle,
         "spanned, low": low,
         "spanned, high": high,
-        "centred": int(study.model.centre),
+        "centred": int(study.model.transforms_[0]),
         "test samples": study.t,
     }
     return Exhibit(pd.DataFrame([(name, float(value), MEANING[name]) for name, value in values.items()], columns=HEADS))
@@ -103,7 +103,9 @@ def warnings(table: pd.DataFrame) -> tuple[str, ...]:
     if of["spanned"] < LOWEST_SPAN:
         found.append(f"The landmarks span {percent(of['spanned'])} of a typical sample. Use more of them.")
     if not of["centred"]:
-        found.append("The kernel is not centred: every influence is positive and nothing can repel.")
+        found.append(
+            "The kernel is not centred: every influence is positive and nothing can repel. Centre it to read landmarks."
+        )
     if of["test samples"] < FEWEST_SAMPLES:
         found.append(f"Only {int(of['test samples'])} test samples were given: shares and intervals below say little.")
     return tuple(found)

@@ -31,7 +31,7 @@ def provenance(study: Study) -> Section:
         ("Transforms", _transforms(study)),
         ("Objective", _settings(model.objective_.describe())),
         ("Landmarks", f"{study.m:,} by {_selector(study)}, {count(model.p_, 'view')} each"),
-        ("Embedding", f"{model.h} dimensions, start: {model.init}"),
+        ("Embedding", f"{model.h_} dimensions, start: {model.init}"),
         ("Seed", f"{model.seed}"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in versions().items())),
     ]
@@ -73,7 +73,7 @@ def _shape(sample: Any) -> str:
 
 
 def _transforms(study: Study) -> str:
-    centre, cosine = study.model.centre, study.model.cosine
+    centre, cosine = study.model.transforms_
     parts = ["centred at the mean of a reference sample"] * centre + ["normalised to k(x, x) = 1"] * cosine
     return " and ".join(parts) or "none: with the raw kernel no influence is negative"
 
