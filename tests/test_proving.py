@@ -10,9 +10,11 @@ from torch.nn.functional import cosine_similarity
 from typer.testing import CliRunner
 
 import krepes
+from krepes.attribution import attribute
 from krepes.cli.app import app
 from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
+from krepes.influence import influence_of, similarity
 from krepes.proof.scores import RUNGS
 from krepes.proof.subject import MARGIN, NEIGHBOURS, PAIR, nearest
 from krepes.runs import proving, subject
@@ -20,6 +22,7 @@ from krepes.runs.answers import study
 from krepes.runs.fitting import fit
 from krepes.runs.opening import open_run
 from krepes.runs.proving import proof_folder, proof_of, prove
+from krepes.runs.retraining import how_to_replay
 from krepes.runs.settings import Settings
 
 BASELINES = {
@@ -66,6 +69,35 @@ def test_proof_of_a_run_holds_every_rung_and_every_baseline(proved):
     assert found.retrained.member.sum(1).tolist() == [19, 19, 19]
     assert list(found.costs()["score"]) == [*RUNGS, "one training"] and (found.costs()["seconds"] > 0).all()
     assert found.scores["replay"].details["members"] == 2
+
+
+def test_what_is_judged_is_what_influence_answers(proved):
+    folder, found = proved
+    space = open_run(folder)
+    about = subject.run_subject(space, "sha", "kind", seed=0)
+    first, second = about.test[:1], about.test[about.t : about.t + 1]
+    outcome = similarity(space.model, first, second, reference=about.reference)
+    for method in ("surrogate", "lazy"):
+        how, stream = how_to_replay(space, method, members=1, seconds=0.0)
+        asked = influence_of(space.model, outcome, method=method, how=how, stream=stream, progress=False).values[:, 0]
+        judged = found.scores[method].scores[PAIR][:, 0]
+        expected = torch.tensor(asked) / len(space.train)
+        torch.testing.assert_close(judged, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_similarities_of_all_rows(proved):
+    folder, found = proved
+    space = open_run(folder)
+    about = subject.run_subject(space, "sha", "kind", seed=0)
+    rows = space.stream.plain(torch.arange(len(space.train)))
+    K = space.model.kernel_(rows, about.test[: about.t]).double()
+    torch.testing.assert_close(found.scores["kernel similarity"].scores[MARGIN], K, rtol=1e-4, atol=1e-4)
+    of_landmarks = found.scores["influence score IS"].scores[MARGIN]
+    assert of_landmarks.abs().sum(1).nonzero().flatten().tolist() == sorted(space.model.landmarks_.tolist())
+    made_of = attribute(space.model, about.test[: about.t]).scores.T.double()
+    torch.testing.assert_close(
+        of_landmarks[space.model.landmarks_], attribution.scores.T.double(), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_what_was_measured_is_said_by_influence_and_report_until_the_run_is_fitted_anew(proved, monkeypatch):
