@@ -97,6 +97,29 @@ def test_report_from_data_in_one_command(table, tmp_path):
     assert page.startswith("<!") and "people.csv" in page and "http://" not in page.replace("http://www.w3.org", "")
 
 
+def test_a_run_that_starts_at_the_encoder_is_explained_audited_and_reported(table, tmp_path):
+    run, page, config = tmp_path / "run", tmp_path / "run.html", tmp_path / "start.toml"
+    config.write_text('init = "encoder"\nobjective = "vicreg"\nid_column = "who"\nlabel = "rich"\n')
+    invoke("fit", table, "--config", config, "--out", run, "-m", "25", "--epochs", "1", "--quiet")
+    assert "attracts" in invoke("explain", run, "--row", "p17")
+    assert "the encoder itself" in " ".join(invoke("audit", run).split())
+    pair = json.loads(invoke("influence", run, "--row", "p17", "--row", "p42", "--quiet", "--json"))
+    assert pair["raises"][0]["influence"] > 0 > pair["lowers"][0]["influence"]
+    invoke("report", run, "--out", page, "--quiet")
+    assert "start: encoder" in page.read_text()
+
+
+@pytest.mark.parametrize("flags", [["-h", "6"], ["--kernel", "rbf"], ["--objective", "kpca"]])
+def test_a_start_at_the_encoder_that_cannot_be_is_refused_by_its_flag(flags, table, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["krepes", "fit", str(table), "--init", "encoder", *flags])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    error = capsys.readouterr().err
+    assert (
+        stopped.value.code == 2 and "--init" in error and flags[0].replace("-h", "--h").replace("----h", "--h") in error
+    )
+
+
 def test_settings_file_and_flags(table, tmp_path):
     config = tmp_path / "run.toml"
     config.write_text('id_column = "who"\nlabel = "rich"\nm = 20\nh = 5\nepochs = 1\nexclude = ["sex"]\n')

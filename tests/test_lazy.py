@@ -16,6 +16,7 @@ from krepes.influence.lazy import (
     NEAR,
     LazyRowSteps,
     LazySteps,
+    _falls,
     _stepped,
     falling_eta,
     lazy_batches,
@@ -195,3 +196,9 @@ def test_one_step_of_replay_is_the_dot_product(encoder, X):
     dot = row_gradients(steps, forward(steps, steps.start(), torch.ones(14).double(), 9)[0], measure, [0]).dot()
     found = differentiate(steps, measure, progress=False).dw / 1e-3
     torch.testing.assert_close(found, dot, rtol=0.05, atol=0.05 * float(dot.abs().max()))
+
+
+def test_on_batches_of_rows_the_loss_may_rise_a_little_but_not_in_the_end():
+    assert _falls([3.0, 2.9, 2.92, 2.8], 0.02) and not _falls([3.0, 2.9, 2.92, 2.8], 0.0)
+    assert not _falls([3.0, 3.01, 3.02], 0.02) and not _falls([3.0, 2.0, 2.5, 1.0], 0.02)
+    assert _falls([-3.0, -3.1, -3.06, -3.2], 0.02) and not _falls([-3.0, -4.0, -3.5, -5.0], 0.02)

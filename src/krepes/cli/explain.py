@@ -74,6 +74,9 @@ def influence(
     top: o.Top = 10,
     outcome: o.AnyOutcome = None,
     method: o.Method = "surrogate",
+    members: Annotated[
+        int, typer.Option(help="Trainings that a replay averages: the run's own, and others by its recipe.", min=1)
+    ] = 4,
     seconds: o.Seconds = 120.0,
     draws: Annotated[int, typer.Option(help="Average the surrogate over so many new draws of the views.", min=0)] = 0,
     data: o.Moved = None,
@@ -95,13 +98,14 @@ def influence(
 
     Example: [bold]krepes influence runs/income --outcome "group_distance sex" --method warm[/]
     """
-    from krepes.influence import How, influence_of
+    from krepes.influence import influence_of
+    from krepes.runs.retraining import how_to_replay
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
     asked_about = _outcome(space, row or [], toward, outcome)
-    how = How(loss=space.training_loss, seconds=seconds)
+    how, stream = how_to_replay(space, method, members=members, seconds=seconds)
     asked: dict[str, Any] = {"method": method, "how": how, "draws": draws, "progress": not quiet}
-    found = influence_of(space.model, asked_about, stream=space.stream, ids=space.train_ids, **asked)
+    found = influence_of(space.model, asked_about, stream=stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
     answer: dict[str, Any] = {"raises": found.top(k, by="raises"), "lowers": found.top(k, by="lowers")}
     if as_json:

@@ -60,7 +60,8 @@ Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="surrogate (fast), lazy or warm (replay of training, predicts retraining better), or auto.",
+        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, of runs trained "
+        "here or by krepes pretrain), or auto.",
     ),
 ]
 Seconds = Annotated[float, typer.Option("--seconds", help="What auto may take.", min=0)]

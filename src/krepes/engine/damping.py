@@ -30,13 +30,14 @@ PATIENCE = 2
 
 @dataclass(frozen=True)
 class Attempt:
-    """The step of one damping: its solve, ``λ``, the loss after it and the gain ratio."""
+    """The step of one damping: its solve, ``λ``, the loss after it, the gain ratio, and whether it stays near."""
 
     damping: float
     damping_absolute: float
     solution: LinearSolution
     loss: float
     gain: float
+    near: bool = True
 
     @property
     def trial(self) -> DampingTrial:
@@ -64,10 +65,10 @@ class Expansion(Generic[Data]):
         loss = loss if math.isfinite(loss) else math.inf
         predicted = float((lin.gradient * solution.x).sum()) + 0.5 * _curvature(solution, lin.gradient, absolute)
         gain = (loss - lin.value) / predicted if predicted else math.nan
-        return Attempt(damping, absolute, solution, loss, gain)
+        return Attempt(damping, absolute, solution, loss, gain, self.objective.near(self.data, self.theta + solution.x))
 
     def search(self, *, tol: float) -> tuple[Attempt, tuple[DampingTrial, ...]]:
-        """Return the attempt of lowest loss on the grid and its refinement, and the record of all.
+        """Return the attempt of lowest loss on the grid and its refinement, of those that stay near, and all tried.
 
         The search goes down the grid until the loss has stopped falling, then refines around the lowest: to a quarter
         of a decade where solves are direct, to half of one where they iterate over the data. Direct solves are compared
@@ -191,4 +192,5 @@ def _curvature(solution: LinearSolution, gradient: Tensor, damping: float) -> fl
 
 
 def _lowest(tried: list[Attempt]) -> Attempt:
-    return min(tried, key=lambda attempt: attempt.loss)
+    """Return the attempt of lowest loss, of those that stay near if any does."""
+    return min(tried, key=lambda attempt: (not attempt.near, attempt.loss))

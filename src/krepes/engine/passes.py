@@ -74,9 +74,6 @@ def require_room(objective: Objective[Any], stream: ViewStream, m: int, budget: 
         m: Landmarks.
         budget: The memory budget.
         beside: Numbers of the embedding that stand beside a kernel row.
-
-    Raises:
-        InvalidInputError: If not even one sample fits.
     """
     moments = isinstance(objective, MomentObjective)
     inputs = isinstance(objective, MomentObjective) and objective.needs_inputs

@@ -27,6 +27,11 @@ from krepes.linalg import LinearOperator
 from krepes.objectives._inverses import shared_cholesky
 from krepes.objectives.base import Linearisation, Objective, Product
 
+NEAR = 0.45
+"""How far a search may move the embeddings, as a part of their size: a lower loss further away is another encoder's."""
+PIECE = 1024
+"""Rows whose movement is looked at together."""
+
 
 @dataclass(frozen=True)
 class WithEmbedding(Kernel):
@@ -117,6 +122,10 @@ class Residual(Objective[Any]):
         """Return the gradient in ``A``, ``(q, d)``."""
         return self.objective.gradient(data, self.whole(theta))[: len(theta)]
 
+    def near(self, data: Any, theta: Tensor) -> bool:
+        """Return whether ``A`` ``(q, d)`` moves the embeddings by no more than `NEAR` of their size."""
+        return bool(moved(data, theta) <= NEAR)
+
     def linearise(self, data: Any, theta: Tensor) -> Linearisation:
         """Return value, gradient, and the curvature between the free coefficients with its preconditioner."""
         q, found = len(theta), self.objective.linearise(data, self.whole(theta))
@@ -127,6 +136,28 @@ class Residual(Objective[Any]):
         diagonal = None if found.H.diagonal is None else found.H.diagonal[:q]
         H = LinearOperator(product, tuple(theta.shape), diagonal)
         return Linearisation(found.value, found.gradient[:q], H, _preconditioner(data, H))
+
+
+def moved(data: Any, A: Tensor) -> float:
+    """Return the size of ``Aᵀk`` as a part of that of ``e``, both centred, root mean squares over the first view.
+
+    Args:
+        data: Moments or rows ``[k ; e ; 1]``.
+        A: ``(q, d)``.
+
+    Returns:
+        The part; not a number or infinite if nothing is left to compare.
+    """
+    q, d = A.shape
+    if isinstance(data, Moments):
+        C = data.centred(0, 0)
+        shift, size = (A * (C[:q, :q] @ A)).sum(), C.diagonal()[q : q + d].sum()
+    else:
+        parts = [torch.cat([rows[0][:, :q] @ A, rows[0][:, q : q + d]], dim=1) for rows in data.batches(PIECE)]
+        mean = sum(part.sum(0) for part in parts) / data.n
+        spread = torch.stack([(part - mean).square().sum(0) for part in parts]).sum(0)
+        shift, size = spread[:d].sum(), spread[d:].sum()
+    return float((shift / size).sqrt())
 
 
 def _preconditioner(data: Any, H: LinearOperator) -> Callable[[float], Product] | None:

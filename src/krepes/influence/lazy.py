@@ -21,14 +21,14 @@ from krepes.encoders.losses import LOSSES, Loss, cosine_distance, weighted
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.training import mix
 from krepes.engine.moments import Moments
+from krepes.engine.residual import NEAR, moved
 from krepes.errors import InvalidInputError
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import State
+from krepes.influence.stepsize import RISE
 from krepes.objectives import BarlowTwins, MomentObjective, SpectralContrastive, VICReg
 from krepes.views import ViewStream
 
-NEAR = 0.45
-"""How far the embeddings may move, as a part of their size."""
 LazyLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 LAZY: dict[str, MomentObjective] = {
     "barlow_twins": BarlowTwins(eps=1e-5),
@@ -71,9 +71,7 @@ class LazySteps:
 
     def moved(self, state: State) -> float:
         """Return the size of ``Bᵀφ`` as a part of that of ``e``, both centred, root mean squares."""
-        C, B = self.moments.centred(0, 0), state["B"]
-        r = len(B)
-        return float(((B * (C[:r, :r] @ B)).sum() / C.diagonal()[r : r + self.d].sum()).sqrt())
+        return moved(self.moments, state["B"])
 
     def __call__(self, t: int, state: State, w: Tensor, *, graph: bool = False) -> State:
         """Return ``B`` after a step with the moments ``w``, flat."""
@@ -141,7 +139,8 @@ def falling_eta(steps: S, *, smallest: float = 1e-6, doublings: int = 40) -> tup
     """Return the steps with the largest ``η`` at which the loss falls at every one and the embeddings stay near.
 
     Sizes are doubled from below, until the loss rises once or the embeddings move by more than `NEAR` of their size:
-    a scale-free loss falls again for steps that leave the encoder far behind.
+    a scale-free loss falls again for steps that leave the encoder far behind. On batches of rows the loss of the first
+    may rise by a fiftieth in a step, for the others have other rows and views; at the end it is not above the start.
 
     Args:
         steps: Of any step size.
@@ -159,8 +158,7 @@ def falling_eta(steps: S, *, smallest: float = 1e-6, doublings: int = 40) -> tup
     for _ in range(doublings):
         trial = replace(steps, eta=eta)
         last, losses = _stepped(trial, steps.T)
-        falls = all(after < before for before, after in zip(losses, losses[1:], strict=False))
-        if not falls or not steps.moved(last) <= NEAR:
+        if not _falls(losses, RISE - 1 if isinstance(steps, LazyRowSteps) else 0.0) or not steps.moved(last) <= NEAR:
             break
         best, eta = (trial, losses), 2 * eta
     if best is None:
@@ -169,6 +167,12 @@ def falling_eta(steps: S, *, smallest: float = 1e-6, doublings: int = 40) -> tup
             f"the loss the encoder was trained with."
         )
     return best
+
+
+def _falls(losses: list[float], most: float) -> bool:
+    """Tell whether losses end below their start and none rises by more than a part ``most`` of the one before it."""
+    steps = zip(losses, losses[1:], strict=False)
+    return losses[-1] < losses[0] and all(after < before + most * abs(before) for before, after in steps)
 
 
 def _stepped(steps: LazySteps | LazyRowSteps, count: int) -> tuple[State, list[float]]:

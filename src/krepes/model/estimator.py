@@ -55,14 +55,12 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         candidates: Landmarks are chosen among so many uniformly drawn samples; ``None`` for all.
         augment: Makes the views when `fit` is given plain data: an augmentation, or a function of samples, see
             `krepes.views.FunctionAugmentation`. For a DataFrame the default drops columns and adds noise.
-        centre: Centre the kernel at the mean feature of a reference sample. Without it no influence is negative. By
-            default yes, but not from the encoder, whose linearisation is the raw tangent kernel.
-        cosine: Normalise the kernel to ``k(x, x) = 1``; by default as ``centre``.
+        centre: Centre the kernel at the mean feature of a reference sample. Without it no influence is negative.
+        cosine: Normalise the kernel to ``k(x, x) = 1``. Both by default, but not from the encoder: its own is raw.
         reference: Size of the reference sample, drawn uniformly.
         kernel_kind: Of an encoder: ``"exact"``, ``"sketch"``, or ``"auto"`` for the one of lower predicted cost.
         q: Features of a sketch.
-        init: ``"pca"`` for principal components, ``"kaiming"`` for random coefficients, ``"encoder"`` for the encoder's
-            own embeddings, to which the step adds ``Aᵀ k_x``: for any loss of embeddings.
+        init: ``"pca"`` for principal components, ``"kaiming"`` for noise, ``"encoder"`` for the encoder's embeddings.
         damping: ``"auto"`` for the value of lowest loss after the step, or a number.
         relative: Whether a given ``damping`` is in units of the mean curvature.
         steps: Gauss-Newton steps; 1 is the paper's.
@@ -219,8 +217,8 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._solution()
         early = sorted(set(changes) - AFTER_THE_PASS)
-        start = changes.get("init", self.init)
-        early += ["init"] if start != self.init and ENCODER in {start, self.init} else []
+        starts = {self.init, changes.get("init", self.init)}
+        early += ["init"] if ENCODER in starts and len(starts) > 1 else []
         if early:
             raise InvalidInputError(f"{early} act before the pass: fit again. A refit takes {sorted(AFTER_THE_PASS)}.")
         model: Krepes = copy.copy(self).set_params(**changes)

@@ -87,7 +87,7 @@ class Surrogate:
         return torch.cat([self.model_rows(x) @ theta[:-1] + theta[-1] for _, x in pieces])
 
     def model_rows(self, X: Any) -> Tensor:
-        """Return what the coefficients multiply, ``(t, q)``: kernel rows; from the encoder, ``[K e]`` ``(t, q + d)``."""
+        """Return what coefficients multiply, ``(t, q)``: kernel rows; from the encoder, ``[K e]`` ``(t, q + d)``."""
         K = self.kernel_rows(X)
         return torch.cat([K, self._encoder().encode(self.samples(X))], dim=1) if self.init == ENCODER else K
 
@@ -200,7 +200,8 @@ class Surrogate:
         d = self._encoder_width()
         if self.h not in {None, d}:
             raise InvalidInputError(
-                f"h={self.h} dimensions were asked for, and a model that starts at the encoder has its {d}. Leave h out."
+                f"h={self.h} dimensions were asked for, and a model that starts at the encoder has its {d}. Leave h "
+                f"out."
             )
         return d
 

@@ -93,6 +93,10 @@ class Objective(ABC, Generic[Data]):
         """Return the loss with what must stand still during a solve, such as targets, fixed at ``theta``."""
         return self
 
+    def near(self, data: Data, theta: Tensor) -> bool:
+        """Return whether ``theta`` is near enough to the start for a search of the damping to go there: all are."""
+        return True
+
     def describe(self) -> Description:
         """Return name and hyper-parameters as plain JSON values, functions by their qualified names."""
         return described(self.name, {key: value for key, value in vars(self).items() if not key.startswith("_")})

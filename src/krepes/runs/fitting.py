@@ -26,7 +26,7 @@ from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
 from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.place import claimed
-from krepes.runs.recipe import Recipe, on_the_spot
+from krepes.runs.recipe import RECIPE, Recipe, recipe_of
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import ROWS, read_manifest, rows_folder
 from krepes.runs.workspace import Workspace, column_and_value, require_group
@@ -67,12 +67,12 @@ def fit(
         stream = open_stream(settings, dataset, train)
         objective = require_sizes(settings, stream)
         require_encoder(settings, dataset, stream)
+        recipe = recipe_of(settings)
         encoder = open_encoder(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
-        recipe = Recipe(settings, stream.fingerprint()) if on_the_spot(settings) else None
         workspace = Workspace(settings, dataset, train, dataset, test, stream, model, recipe=recipe)
         model.fit(stream, ids=workspace.train_ids, workdir=work)
-        files = run_files(settings, dataset, encoder, {"train": train, "test": test})
+        files = run_files(settings, dataset, encoder, {"train": train, "test": test}, recipe)
         rows = work / ROWS
         model.save(folder, files=files, rows=rows if rows.is_dir() else None)
         _reopen_rows(model, folder)
@@ -136,13 +136,13 @@ def _require_start(settings: Settings, objective: Objective[Any]) -> None:
         return
     if settings.kernel in registry.KERNELS:
         raise InvalidInputError(
-            f"{flag('init')} encoder starts at the embeddings of an encoder, and {flag('kernel')} {settings.kernel} has "
-            f"none. Leave {flag('kernel')} out, or start at pca."
+            f"{flag('init')} encoder starts at the embeddings of an encoder, and {flag('kernel')} {settings.kernel} "
+            f"has none. Leave {flag('kernel')} out, or start at pca."
         )
     if settings.h is not None:
         raise InvalidInputError(
-            f"{flag('h')}: {settings.h} dimensions were asked for, and with {flag('init')} encoder the model has those of "
-            f"the encoder's embedding. Leave {flag('h')} out."
+            f"{flag('h')}: {settings.h} dimensions were asked for, and with {flag('init')} encoder the model has those "
+            f"of the encoder's embedding. Leave {flag('h')} out."
         )
     try:
         require_residual(objective)
@@ -203,9 +203,9 @@ def make_model(
 
 
 def run_files(
-    settings: Settings, dataset: Dataset, encoder: nn.Module | Kernel, rows: dict[str, Tensor]
+    settings: Settings, dataset: Dataset, encoder: nn.Module | Kernel, rows: dict[str, Tensor], recipe: Recipe | None
 ) -> dict[str, bytes]:
-    """Return what a run folder keeps beside the model: settings, encoding, weights, split and fingerprint."""
+    """Return what a run folder keeps beside the model: settings, encoding, weights, recipe, split and fingerprint."""
     print_of = Fingerprint.of(dataset)
     files = {
         SETTINGS: _json(settings.to_dict()),
@@ -218,6 +218,8 @@ def run_files(
         files[ENCODING] = _json(dataset.encoding.to_dict())
     if isinstance(encoder, nn.Module):
         files[ENCODER] = weight_bytes(encoder)
+    if recipe is not None and recipe.settings != settings:
+        files[RECIPE] = _json(recipe.to_dict())
     return files
 
 

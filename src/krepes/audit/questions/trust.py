@@ -28,7 +28,6 @@ MEANING = {
     "spanned, low": "of the samples spanned worst, one in twenty is below",
     "spanned, high": "of the samples spanned best, one in twenty is above",
     "centred": "1 if the kernel is centred: without it nothing can repel",
-    "from the encoder": "1 if the model starts at the encoder, which its raw tangent kernel linearises",
     "test samples": "that shares and intervals are made of",
 }
 
@@ -52,7 +51,6 @@ def measure(study: Study) -> Exhibit:
         "spanned, low": low,
         "spanned, high": high,
         "centred": int(study.model.transforms_[0]),
-        "from the encoder": int(study.model.init == "encoder"),
         "test samples": study.t,
     }
     return Exhibit(pd.DataFrame([(name, float(value), MEANING[name]) for name, value in values.items()], columns=HEADS))
@@ -104,8 +102,10 @@ def warnings(table: pd.DataFrame) -> tuple[str, ...]:
         found.append(f"The gain ratio is {number(of['gain'])}: the quadratic model misjudged the step.")
     if of["spanned"] < LOWEST_SPAN:
         found.append(f"The landmarks span {percent(of['spanned'])} of a typical sample. Use more of them.")
-    if not of["centred"] and not of["from the encoder"]:
-        found.append("The kernel is not centred: every influence is positive and nothing can repel.")
+    if not of["centred"]:
+        found.append(
+            "The kernel is not centred: every influence is positive and nothing can repel. Centre it to read landmarks."
+        )
     if of["test samples"] < FEWEST_SAMPLES:
         found.append(f"Only {int(of['test samples'])} test samples were given: shares and intervals below say little.")
     return tuple(found)
