@@ -89,6 +89,8 @@ LAYERS = [
     "runs.opening",
     "runs.training",
     "runs.retraining",
+    "runs.subject",
+    "runs.proving",
     "runs.answers",
     "runs.outcomes",
     "runs.whatif",

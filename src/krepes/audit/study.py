@@ -57,6 +57,7 @@ class Study:
         seed: Of everything random.
         by_flags: Whether the reader types flags, or else arguments of Python.
         notes: What must be said of the data in every output.
+        trust: What retraining said of counterfactual influence, or what to do to learn it.
         title: What the data are called.
     """
 
@@ -79,6 +80,7 @@ class Study:
     seed: int = 0
     by_flags: bool = False
     notes: tuple[str, ...] = ()
+    trust: str = "not measured for this model by retraining"
     title: str = "KREPES report"
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import krepes
-from krepes.cli import audit, curate, explain, fit, reproduction, tools, whatif
+from krepes.cli import audit, curate, explain, fit, prove, reproduction, tools, whatif
 from krepes.cli.show import notes, plain
 from krepes.errors import KrepesError
 
@@ -34,6 +34,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     explain.influence,
     whatif.whatif,
     curate.curate,
+    prove.prove,
     audit.audit,
     audit.report,
     fit.select,

@@ -74,9 +74,7 @@ def influence(
     top: o.Top = 10,
     outcome: o.AnyOutcome = None,
     method: o.Method = "surrogate",
-    members: Annotated[
-        int, typer.Option(help="Trainings that a replay averages: the run's own, and others by its recipe.", min=1)
-    ] = 4,
+    members: o.Members = 4,
     seconds: o.Seconds = 120.0,
     draws: Annotated[int, typer.Option(help="Average the surrogate over so many new draws of the views.", min=0)] = 0,
     data: o.Moved = None,
@@ -99,6 +97,7 @@ def influence(
     Example: [bold]krepes influence runs/income --outcome "group_distance sex" --method warm[/]
     """
     from krepes.influence import influence_of
+    from krepes.runs.proving import proof_of
     from krepes.runs.retraining import how_to_replay
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
@@ -108,18 +107,15 @@ def influence(
     found = influence_of(space.model, asked_about, stream=stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
     answer: dict[str, Any] = {"raises": found.top(k, by="raises"), "lowers": found.top(k, by="lowers")}
+    trust = proof_of(run, found.method)
     if as_json:
-        show_json({
-            "notes": space.notes,
-            "outcome": asked_about.name,
-            "method": found.method,
-            "unit": found.unit,
-            **answer,
-        })
+        told = {"notes": space.notes, "outcome": asked_about.name, "method": found.method, "unit": found.unit}
+        show_json({**told, "trust": trust, **answer})
         return
     for verb, frame in answer.items():
         show_frame(frame, f"training samples whose weight {verb} it: {asked_about.name}")
     say(f"by {found.method}: {found.unit}")
+    say(trust or f"whether to trust it was not measured: run krepes prove {run}")
 
 
 def _outcome(space: Workspace, row: list[str], toward: str | None, named: str | None) -> Outcome:

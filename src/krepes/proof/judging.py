@@ -64,8 +64,8 @@ def prove(
         The proof.
     """
     folder, began = Path(folder), time.monotonic()
-    training = _training(subject, folder / "training.safetensors")
     scores, left_out = all_scores(subject, folder / "scores", members=members, methods=methods, progress=progress)
+    training = _training(subject, folder / "training.safetensors")
     path, left = folder / "halves.safetensors", seconds - (time.monotonic() - began)
     retrained = retrain(subject, halves, retrainings, path=path, seconds=left, progress=progress)
     return Proof(judge_scores(scores, retrained), len(retrained.member), training, left_out, scores, retrained)

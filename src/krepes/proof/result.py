@@ -43,11 +43,12 @@ class Proof:
         """Names of the outcomes."""
         return list(self.retrained.outcomes)
 
-    def verdict(self, outcome: str) -> str:
+    def verdict(self, outcome: str, rung: str | None = None) -> str:
         """Return what to trust about an outcome, in words.
 
         Args:
             outcome: One of `outcomes`, such as ``"pair similarity"``.
+            rung: Whose answers are judged; by default those of the rung that did best.
 
         Returns:
             One sentence with its figures.
@@ -56,7 +57,7 @@ class Proof:
         rungs, rivals = of[of["kind"] == "rung"], of[of["kind"] == "baseline"]["value"].abs()
         if not len(rungs):
             return f"nothing is known of row-level causes here: no rung has scores ({'; '.join(self.left_out)})."
-        best = str(rungs["value"].idxmax())
+        best = str(rungs["value"].idxmax()) if rung is None else rung
         value, low = float(rungs["value"][best]), float(rungs["low"][best])
         rival, other = str(rivals.idxmax()), float(rivals.max())
         return in_words(best, value, low, float(of["value"][CEILING]), rival, other, self.halves)

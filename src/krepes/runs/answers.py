@@ -14,6 +14,7 @@ from krepes.concepts import ConceptVector
 from krepes.figures import landmark_strips, render
 from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along
+from krepes.runs.proving import proof_of
 from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
 
@@ -113,5 +114,6 @@ def study(
         seed=space.settings.seed,
         by_flags=True,
         notes=space.notes,
+        trust=proof_of(space.folder, "surrogate") or "not measured: run krepes prove RUN",
         title=f"KREPES report on {space.title}",
     )

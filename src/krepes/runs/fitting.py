@@ -70,7 +70,7 @@ def fit(
         recipe = recipe_of(settings)
         encoder = open_encoder(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
-        workspace = Workspace(settings, dataset, train, dataset, test, stream, model, recipe=recipe)
+        workspace = Workspace(settings, dataset, train, dataset, test, stream, model, (), recipe, Path(folder))
         model.fit(stream, ids=workspace.train_ids, workdir=work)
         files = run_files(settings, dataset, encoder, {"train": train, "test": test}, recipe)
         rows = work / ROWS

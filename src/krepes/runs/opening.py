@@ -70,7 +70,7 @@ def open_run(
         model.data_ = RowStore.open(rows, memory_budget=model.memory_budget)
     test = test if asked is dataset else torch.arange(asked.n)
     recipe = _recipe(folder, manifest, settings, encoder)
-    return Workspace(settings, dataset, train, asked, test, stream, model, notes, recipe)
+    return Workspace(settings, dataset, train, asked, test, stream, model, notes, recipe, folder)
 
 
 def _settings(folder: Path, manifest: dict[str, Any]) -> Settings:

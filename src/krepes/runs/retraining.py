@@ -113,10 +113,15 @@ def recordings(space: Workspace, members: int = 1) -> tuple[tuple[Recording, ...
     Returns:
         The recordings, and the views that all of them saw.
     """
-    settings = require_recipe(space).settings
-    stream = training_stream(space, torch.arange(len(space.train)), settings.seed)
-    seeds = [settings.seed, *(mix(settings.seed, 2, member) for member in range(1, members))]
-    return tuple(record_encoder(replace(settings, seed=seed), space.data, stream) for seed in seeds), stream
+    stream = training_stream(space, torch.arange(len(space.train)), require_recipe(space).settings.seed)
+    return tuple(recording(space, stream, member) for member in range(members)), stream
+
+
+def recording(space: Workspace, stream: ViewStream, member: int) -> Recording:
+    """Return the recording of one member on the training's views: the run's own is the first, 0."""
+    settings = _recipe(space).settings
+    seed = mix(settings.seed, 2, member) if member else settings.seed
+    return record_encoder(replace(settings, seed=seed), space.data, stream)
 
 
 def training_loss(space: Workspace) -> str | Loss:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class Workspace:
         model: The fitted model.
         notes: What a reader must know about the data, such as that they were changed after the fit.
         recipe: How the encoder was trained, or ``None`` if nobody knows.
+        folder: Where the run lies.
     """
 
     settings: Settings
@@ -51,6 +53,7 @@ class Workspace:
     model: Krepes = field(repr=False)
     notes: tuple[str, ...] = ()
     recipe: Recipe | None = None
+    folder: Path = Path()
 
     @cached_property
     def train_ids(self) -> list[Any]:
@@ -79,11 +82,6 @@ class Workspace:
     def held_out(self, places: Tensor) -> Batch:
         """Return samples that are explained by their place among them, ``(b,)``, not augmented."""
         return self._plain(self.asked, self.test[places])
-
-    @property
-    def training_loss(self) -> str:
-        """The loss that the encoder was trained by: that of its recipe, else what the settings say."""
-        return (self.settings if self.recipe is None else self.recipe.settings).training_loss
 
     def train_samples(self, places: Tensor) -> Batch:
         """Return training samples by their place in the stream, ``(b,)``, not augmented."""

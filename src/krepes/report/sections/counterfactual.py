@@ -9,6 +9,7 @@ from torch import Tensor
 
 from krepes.audit.study import Study
 from krepes.audit.wording import count, number, percent, signed, text
+from krepes.data.text import printable
 from krepes.influence import Influence
 from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Paragraph, Section, Table
 from krepes.report.pictures import thumbnail
@@ -49,7 +50,8 @@ def counterfactual(study: Study) -> Section:
         TITLE,
         finding,
         "First order, in the kernel model and not in the encoder: exact for small changes, a direction rather than a "
-        f"prediction for large ones. Adjoint residuals are at most {number(max(found.residuals))}.",
+        f"prediction for large ones. Adjoint residuals are at most {number(max(found.residuals))}. To be trusted? "
+        f"{printable(study.trust).rstrip('.')}.",
         (Paragraph(WHY), Chooser("Sample", choices)),
         Headline(percent(overlap), f"of a sample's {k} landmarks are among its {k} most influential rows"),
     )
