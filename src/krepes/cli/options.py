@@ -60,8 +60,8 @@ Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, if the run knows "
-        "how its encoder was trained), or auto.",
+        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, if the "
+        "run says how its encoder was trained), or auto.",
     ),
 ]
 Members = Annotated[
