@@ -140,8 +140,13 @@ def what_if(
 
     Returns:
         What moved.
+
+    Raises:
+        InvalidInputError: If fewer than two samples can be looked at: distances are in parts of their spread.
     """
     require_removable(space, method)
+    if len(space.test) < 2:
+        raise InvalidInputError(f"{len(space.test)} sample can be looked at: two are required, to have a spread.")
     rows = places_of(rows, space.stream.n)
     seen = replace(space, test=space.test[evenly_spaced(len(space.test), SEEN)])
     asked = study(seen, groups=groups, label=label, counterfactual=False)
