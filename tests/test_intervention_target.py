@@ -12,10 +12,11 @@ from krepes.encoders import MLP
 from krepes.errors import InvalidInputError
 from krepes.proof import judging, lds, scores
 from krepes.proof.halves import retrain
-from krepes.proof.result import CEILING, in_words
+from krepes.proof.result import CEILING, TRAINING, in_words
 from krepes.proof.scores import RUNGS, Scored
 from krepes.proof.subject import MARGIN, PAIR
 from krepes.reproduce import intervention
+from krepes.reproduce.ladder import SECONDS, ladder
 from krepes.reproduce.retraining import Recipe, Study
 from krepes.views import GaussianNoise
 
@@ -143,7 +144,7 @@ def test_proof_holds_every_method_and_is_not_made_twice(study, tmp_path, monkeyp
     told = told.set_index(["outcome", "score"])
     assert told.loc[(MARGIN, "warm"), "low"] == of.loc["warm", "low"]
     assert told.loc[(f"{MARGIN}{intervention.SLOPE}", "lazy"), "value"] == of.loc["lazy", "slope"]
-    assert told.loc[(intervention.SECONDS, "one training"), "value"] == found.training
+    assert told.loc[(SECONDS, "one training"), "value"] == found.training
     assert costs.loc["warm", "trainings"] == pytest.approx(costs.loc["warm", "seconds"] / found.training)
 
 
@@ -200,3 +201,20 @@ def test_judge_counts_studies():
     assert [holds for _, holds in intervention.judge(table)] == [False, True, True] * 2
     table.loc[table["score"] == "replay", "mean"] = 0.4
     assert [holds for _, holds in intervention.judge(table)] == [False, False, True] * 2
+
+
+def test_the_ladder_is_drawn_at_the_cost_and_the_part_of_each_rung():
+    values = {"warm": 0.4, "lazy": 0.3, "TRAK": -0.2, CEILING: 0.5}
+    lines = [
+        ("digits", loss, outcome, *line)
+        for loss in intervention.LOSSES
+        for outcome in (MARGIN, PAIR)
+        for line in values.items()
+    ]
+    costs = {"warm": 4.0, "lazy": 0.2, TRAINING: 2.0}
+    lines += [("digits", loss, SECONDS, *line) for loss in intervention.LOSSES for line in costs.items()]
+    figure = ladder(pd.DataFrame(lines, columns=[*intervention.KEYS, "value"]))
+    ax = figure.axes[0]
+    points = {(line.get_xdata()[0], round(line.get_ydata()[0], 3)) for line in ax.lines if line.get_marker() == "o"}
+    assert points == {(2.0, 0.8), (0.1, 0.6)}
+    assert {"warm", "lazy", "best baseline"} == {text.get_text() for text in ax.texts}

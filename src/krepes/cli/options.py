@@ -60,13 +60,9 @@ Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, if the "
-        "run says how its encoder was trained), or auto.",
+        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, for runs "
+        "trained here or by krepes pretrain), or auto.",
     ),
-]
-Members = Annotated[
-    int,
-    typer.Option("--members", help="Trainings that a replay averages: the run's own, and others by its recipe.", min=1),
 ]
 Seconds = Annotated[float, typer.Option("--seconds", help="What auto may take.", min=0)]
 

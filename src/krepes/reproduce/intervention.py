@@ -16,6 +16,7 @@ from krepes.proof.result import CEILING, Proof
 from krepes.proof.scores import RUNGS
 from krepes.proof.subject import MARGIN, PAIR
 from krepes.reproduce.base import Findings, Target
+from krepes.reproduce.ladder import SECONDS, ladder
 from krepes.reproduce.retraining import RECIPES, TRAIN, open_study
 from krepes.reproduce.trial import Trial
 
@@ -32,7 +33,7 @@ STUDIES = [
     *((data, loss, TRAIN) for data in DATA for loss in LOSSES),
     *((data, "barlow_twins", 3_000) for data in ("adult", "mnist")),
 ]
-SLOPE, SECONDS = ", slope", "seconds for each outcome"
+SLOPE = ", slope"
 Line = tuple[str, str, str, str, float, float, float]
 WARM, REPLAY, LAZY = 0.6, 0.7, 0.4
 """Parts of the noise ceiling that the rungs are held to."""
@@ -57,7 +58,8 @@ def run(trial: Trial) -> Findings:
         rows += [(name, loss, *line) for line in lines(found)]
         if (data, loss, n) == SHOWN:
             pictures["scatter"] = scatter(found.scores["warm"].scores[MARGIN], found.retrained, data)
-    return Findings(pd.DataFrame(rows, columns=[*KEYS, "value", "low", "high"]), pictures)
+    table = pd.DataFrame(rows, columns=[*KEYS, "value", "low", "high"])
+    return Findings(table, {"ladder": ladder(table[table["data"].isin(DATA)]), **pictures})
 
 
 def lines(found: Proof) -> list[tuple[str, str, float, float, float]]:
