@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from krepes.encoders.functional import SGD, Steps
-from krepes.encoders.losses import LOSSES
+from krepes.encoders.losses import LOSSES, weighted_mean
 from krepes.encoders.twins import Twins
 from krepes.errors import InvalidInputError
 from krepes.influence.gradients import row_gradients
@@ -81,7 +81,13 @@ def test_steps_on_moments_are_steps_on_all_rows(name, linearised, stream):
     torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", [*LOSSES, "byol"])
+def own(Z_a, Z_b, w=None):
+    """A loss of one's own: distances of unit rows, and a pull of the mean to the origin."""
+    U_a, U_b = (torch.nn.functional.normalize(Z, dim=1) for Z in (Z_a, Z_b))
+    return weighted_mean((U_a - U_b).square().sum(1), w) + weighted_mean(U_a, w).square().sum()
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "byol", own])
 def test_derivative_in_the_weights_is_that_of_finite_differences(name, linearised, stream, X):
     """The rows are replayed with one weight changed; moments are then those of weighted rows."""
     eta, T = 0.02, 5

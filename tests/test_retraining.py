@@ -105,6 +105,8 @@ def test_recording_is_made_from_the_seed_and_ends_at_the_encoder_of_the_run(opti
     own = {f"encoder.{name}": x for name, x in space.model.kernel.state_dict().items()}
     missed, moved = (sum((at[name] - x).square().sum() for name, x in own.items()) for at in (end, found.start))
     assert missed < 0.05 * moved  # in float32, where AdamW enlarges the rounding of gradients near zero
+    how, _ = how_to_replay(space, "auto", members=2, seconds=9.0)
+    assert len(how.recordings) == 2 and how.loss == settings.training_loss or callable(how.loss)
     assert (tmp_path / "w.safetensors").stat().st_size < 4 * weights(space.model.kernel).numel() + 6000
 
 

@@ -145,7 +145,9 @@ def how_to_replay(space: Workspace, method: str, *, members: int, seconds: float
         recordings if they saw the very views of the fit, for it may end at the surrogate.
     """
     how = How(loss=training_loss(space), seconds=seconds)
-    if method == "replay" or (method == "auto" and space.recipe is not None and not space.recipe.stream):
+    recipe = space.recipe
+    alike = recipe is not None and recipe.stream in {"", space.stream.fingerprint()}
+    if method == "replay" or (method == "auto" and alike):
         found, stream = recordings(space, members)
         return replace(how, recordings=found), stream
     return how, space.stream
