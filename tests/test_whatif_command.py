@@ -149,6 +149,13 @@ def test_objectives_of_kernel_rows_say_what_works(table, tmp_path):
     assert "'simclr' is no function" in str(call("whatif", folder, "--where", "age < 30", "--method", "lazy").exception)
 
 
+def test_one_sample_has_no_spread(run, table, tmp_path):
+    one = tmp_path / "one.csv"
+    pd.read_csv(table).head(1).to_csv(one, index=False)
+    result = call("whatif", run, "--where", "age < 30", "--data", one)
+    assert "1 sample can be looked at" in str(result.exception)
+
+
 def test_movement_of_planted_versions():
     whole = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     one = whole.clone()

@@ -24,7 +24,8 @@ def curate(
         float, typer.Option(help="Weight that the rows keep: 0 removes them, 0.5 halves them.", min=0, max=1)
     ] = 0.0,
     method: o.Method = "auto",
-    seconds: o.Seconds = 300.0,
+    members: o.Members = 4,
+    seconds: o.Seconds = 600.0,
     sets: o.Sets = 20,
     verify: Annotated[
         bool, typer.Option("--verify", help="Train again without the rows, and without random ones, and compare.")
@@ -48,7 +49,6 @@ def curate(
     Example: [bold]krepes curate runs/income --outcome "pair 17 42" --raise --drop 20[/]
     """
     from krepes.data.export import write_csv
-    from krepes.influence import How
     from krepes.runs.curation import direction_of, drop_count, propose
     from krepes.runs.outcomes import named_outcome
     from krepes.runs.retraining import require_recipe
@@ -64,8 +64,8 @@ def curate(
         require_recipe(space)
     asked = named_outcome(space, outcome, label=label)
     direction = direction_of(asked, lower)
-    options: dict[str, Any] = {"weight": weight, "method": method, "sets": sets, "progress": not quiet}
-    found = propose(space, asked, count, direction, how=How(seconds=seconds), **options)
+    rung: dict[str, Any] = {"method": method, "members": members, "seconds": seconds}
+    found = propose(space, asked, count, direction, weight=weight, sets=sets, progress=not quiet, **rung)
     write_csv(found.rows, out)
     answer: dict[str, Any] = {"outcome": found.outcome, "direction": direction, "method": found.method, "out": out}
     answer |= {"notes": [*space.notes, *found.notes], "prediction": found.prediction, "sentence": found.sentence()}

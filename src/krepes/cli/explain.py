@@ -74,9 +74,7 @@ def influence(
     top: o.Top = 10,
     outcome: o.AnyOutcome = None,
     method: o.Method = "surrogate",
-    members: Annotated[
-        int, typer.Option(help="Trainings that a replay averages: the run's own, and others by its recipe.", min=1)
-    ] = 4,
+    members: o.Members = 4,
     seconds: o.Seconds = 120.0,
     draws: Annotated[int, typer.Option(help="Average the surrogate over so many new draws of the views.", min=0)] = 0,
     data: o.Moved = None,

@@ -64,6 +64,10 @@ Method = Annotated[
         "trained here or by krepes pretrain), or auto.",
     ),
 ]
+Members = Annotated[
+    int,
+    typer.Option("--members", help="Trainings that a replay averages: the run's own, and others by its recipe.", min=1),
+]
 Seconds = Annotated[float, typer.Option("--seconds", help="What auto may take.", min=0)]
 
 

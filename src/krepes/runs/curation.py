@@ -16,17 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from krepes.errors import InvalidInputError
-from krepes.influence import How, Influence, influence_of
+from krepes.influence import Influence, influence_of
 from krepes.influence.ladder import joined
 from krepes.influence.lazy import LAZY
 from krepes.influence.whatif import Array, LazyReplay, against_random
 from krepes.model.removal import random_places
 from krepes.runs.outcomes import Asked, Direction
+from krepes.runs.retraining import how_to_replay, training_loss
 from krepes.runs.workspace import Workspace
 
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-STEPS = 150
-"""Of a warm replay: more than a single question takes, because many rows are told apart by it."""
+MOST_ROWS = 4096
+"""Rows of a step of a warm replay: rows are told apart best where each step sees all of them."""
 SHOWN = ["change", "random mean", "random deviation", "random below"]
 
 
@@ -114,7 +115,8 @@ def propose(
     *,
     weight: float = 0.0,
     method: str = "auto",
-    how: How | None = None,
+    members: int = 4,
+    seconds: float = float("inf"),
     sets: int = 20,
     seed: int = 0,
     progress: bool = True,
@@ -128,7 +130,8 @@ def propose(
         direction: Where the outcome shall go.
         weight: That the rows keep, below one: none removes them.
         method: A rung of `krepes.influence.ladder`, or ``"auto"``.
-        how: Sizes and seconds of the rung; its loss is that of the run's training unless it names one.
+        members: Trainings that a replay averages.
+        seconds: What ``"auto"`` may take.
         sets: Random sets to compare the prediction with.
         seed: Of their draw.
         progress: Show bars.
@@ -141,18 +144,7 @@ def propose(
     """
     if not 0 <= weight < 1:
         raise InvalidInputError(f"weight={weight} must be at least zero and less than one, which changes nothing.")
-    how = how or How()
-    steps = how.steps or (STEPS if method in {"warm", "auto"} else None)
-    how = replace(how, loss=how.loss or space.training_loss, steps=steps)
-    found = influence_of(
-        space.model,
-        asked.outcome,
-        method=method,
-        how=how,
-        stream=space.stream,
-        ids=space.train_ids,
-        progress=progress,
-    )
+    found = _influence(space, asked, method, members, seconds, progress)
     change = -np.asarray(found.values[:, 0]) / len(found.values)
     gain = -change if direction == "lower" else change
     order = np.argsort(-gain, kind="stable")[:count]
@@ -171,6 +163,20 @@ def propose(
     others = random_places(len(change), len(order), sets, seed)
     prediction = _prediction(space, asked, found, places, others, weight, progress)
     return Proposal(asked.outcome.name, direction, found.method, places, table, prediction, tuple(notes))
+
+
+def _influence(space: Workspace, asked: Asked, method: str, members: int, seconds: float, progress: bool) -> Influence:
+    """Return the influence of every training row; a warm replay sees as many rows in a step as it can."""
+    how, stream = how_to_replay(space, method, members=members, seconds=seconds)
+    return influence_of(
+        space.model,
+        asked.outcome,
+        method=method,
+        how=replace(how, batch=min(stream.n, MOST_ROWS)),
+        stream=stream,
+        ids=space.train_ids,
+        progress=progress,
+    )
 
 
 def _prediction(
@@ -194,7 +200,7 @@ def _without(
     space: Workspace, asked: Asked, method: str, places: Tensor, others: list[Tensor], progress: bool
 ) -> dict[str, object] | None:
     """Return what taking the rows out of a surrogate does, if rows can be taken out of one."""
-    model, loss = space.model, space.training_loss
+    model, loss = space.model, training_loss(space)
     if method == "surrogate":
         if model.moments_ is None:
             return None
@@ -202,7 +208,7 @@ def _without(
         models = model.without_each([places, *others], stream=space.stream)
         values = np.array([[float(asked.outcome.value(less.solution_.theta))] for less in models])
         return {"by": "kernel model without them", **_line(whole, values[0], values[1:])}
-    if not isinstance(model.kernel, nn.Module) or loss not in LAZY:
+    if not isinstance(model.kernel, nn.Module) or not isinstance(loss, str) or loss not in LAZY:
         return None
     replay = LazyReplay.of(model.kernel, model.base_kernel_, model.points_, space.stream, loss, progress=progress)
     table = replay.what_if(places, joined([asked.outcome]), [asked.outcome.name], sets=len(others))

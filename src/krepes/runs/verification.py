@@ -37,24 +37,26 @@ class Verification:
     Attributes:
         values: ``samples, arm, seed, value``: the outcome of every training.
         summary: ``samples, difference, mean, low, high``: differences of arms over seeds, with 95 % intervals.
-        times: How many times as far the proposed rows moved the outcome as random rows did: size of the mean change by
-            the first over the mean size of the change by the others.
+        times: How many times as far the proposed rows moved the outcome as random rows did. ``of the mean``: the mean
+            change over seeds by the first, over that by the others, in size. ``of a single one``: over the mean size of
+            the change by a single random removal, most of which is often that no two trainings end alike.
     """
 
     values: pd.DataFrame = field(repr=False)
     summary: pd.DataFrame = field(repr=False)
-    times: dict[str, float]
+    times: pd.DataFrame
 
     def sentence(self) -> str:
         """Return what happened in words."""
         parts = []
-        for samples, times in self.times.items():
+        for samples, mean, single in self.times.itertuples(index=False):
             part = self.summary[self.summary["samples"] == samples].set_index("difference")
             row = part.loc[_minus(PROPOSED, RANDOM)]
             moved = part.loc[_minus(PROPOSED, ALL)]
             parts.append(
-                f"on {samples} it moved by {moved['mean']:+.3g}, {times:.1f} times as far as random rows; beyond "
-                f"them by {row['mean']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
+                f"on {samples} it moved by {moved['mean']:+.3g} on average, {mean:.1f} times as far as random rows on "
+                f"average and {single:.1f} times as far as a single random removal; beyond random rows by "
+                f"{row['mean']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
             )
         seeds = self.values["seed"].nunique()
         return f"Trained again without the proposed rows, {seeds} seeds: " + "; ".join(parts) + "."
@@ -109,14 +111,15 @@ def summed_up(values: pd.DataFrame) -> Verification:
     Returns:
         The verification.
     """
-    lines, times = [], {}
+    lines, times = [], []
     for samples, part in values.groupby("samples", sort=False):
         arms = part.pivot(index="seed", columns="arm", values="value")
         for one, other in ((PROPOSED, ALL), (RANDOM, ALL), (PROPOSED, RANDOM)):
             lines.append((samples, _minus(one, other), *_student((arms[one] - arms[other]).to_numpy())))
-        far = float((arms[RANDOM] - arms[ALL]).abs().mean())
-        times[str(samples)] = abs(float((arms[PROPOSED] - arms[ALL]).mean())) / far if far else float("inf")
-    return Verification(values, pd.DataFrame(lines, columns=["samples", "difference", "mean", "low", "high"]), times)
+        moved, random = (arms[PROPOSED] - arms[ALL]).to_numpy(), (arms[RANDOM] - arms[ALL]).to_numpy()
+        times.append((samples, _ratio(moved.mean(), random.mean()), _ratio(moved.mean(), np.abs(random).mean())))
+    summary = pd.DataFrame(lines, columns=["samples", "difference", "mean", "low", "high"])
+    return Verification(values, summary, pd.DataFrame(times, columns=["samples", "of the mean", "of a single one"]))
 
 
 def _measured(encoder: FrozenEncoder, outcomes: Sequence[Outcome]) -> list[float]:
@@ -128,6 +131,10 @@ def _student(values: Array) -> tuple[float, float, float]:
     mean = float(values.mean())
     half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
     return mean, mean - half, mean + half
+
+
+def _ratio(one: float, other: float) -> float:
+    return abs(float(one)) / abs(float(other)) if other else float("inf")
 
 
 def _minus(one: str, other: str) -> str:

@@ -21,6 +21,7 @@ from krepes.influence.whatif import LazyReplay
 from krepes.model import Krepes
 from krepes.model.removal import places_of, random_places
 from krepes.runs.answers import study
+from krepes.runs.retraining import training_loss
 from krepes.runs.workspace import Workspace
 from krepes.views.source import evenly_spaced
 
@@ -94,11 +95,12 @@ def require_removable(space: Workspace, method: str) -> None:
         InvalidInputError: If the method is unknown, or does not serve the run's objective, loss or kernel.
     """
     registry.chosen(dict.fromkeys(METHODS, "krepes:Krepes"), [method], "--method")
-    loss, model = space.training_loss, space.model
+    loss, model = training_loss(space), space.model
     has_encoder = isinstance(model.kernel, nn.Module)
     lazy = has_encoder and loss in LAZY
     if method == "lazy" and not lazy:
-        why = f"the training loss {loss!r} is no function of second moments" if has_encoder else "there is no encoder"
+        name = loss if isinstance(loss, str) else f"{space.settings.training_loss} with options of its own"
+        why = f"the training loss {name!r} is no function of second moments" if has_encoder else "there is no encoder"
         raise InvalidInputError(
             f"--method lazy cannot be used with this run: {why}. It serves encoders trained by {', '.join(LAZY)}."
         )
@@ -138,8 +140,13 @@ def what_if(
 
     Returns:
         What moved.
+
+    Raises:
+        InvalidInputError: If fewer than two samples can be looked at: distances are in parts of their spread.
     """
     require_removable(space, method)
+    if len(space.test) < 2:
+        raise InvalidInputError(f"{len(space.test)} sample can be looked at: two are required, to have a spread.")
     rows = places_of(rows, space.stream.n)
     seen = replace(space, test=space.test[evenly_spaced(len(space.test), SEEN)])
     asked = study(seen, groups=groups, label=label, counterfactual=False)
@@ -175,7 +182,8 @@ def _versions(space: Workspace, sets: list[Tensor], method: str, progress: bool)
             yield x @ less.solution_.theta, less
         return
     assert isinstance(model.kernel, nn.Module)
-    loss = space.training_loss
+    loss = training_loss(space)
+    assert isinstance(loss, str)
     replay = LazyReplay.of(model.kernel, model.base_kernel_, model.points_, space.stream, loss, progress=progress)
     x = replay.linearised.rows(X)
     for chosen in (None, *sets):

@@ -83,11 +83,6 @@ class Workspace:
         """Return samples that are explained by their place among them, ``(b,)``, not augmented."""
         return self._plain(self.asked, self.test[places])
 
-    @property
-    def training_loss(self) -> str:
-        """The loss that the encoder was trained by: that of its recipe, else what the settings say."""
-        return (self.settings if self.recipe is None else self.recipe.settings).training_loss
-
     def train_samples(self, places: Tensor) -> Batch:
         """Return training samples by their place in the stream, ``(b,)``, not augmented."""
         return self._plain(self.data, self.train[places])
