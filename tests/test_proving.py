@@ -102,7 +102,7 @@ def test_what_was_measured_is_said_by_influence_and_report_until_the_run_is_fitt
     folder, found = proved
     assert found.verdict(PAIR) in proof_of(folder) and found.verdict(MARGIN, "warm") in proof_of(folder, "warm")
     space = open_run(folder)
-    assert study(space).trust == proof_of(folder, "surrogate")
+    assert study(space).trust["surrogate"] == proof_of(folder, "surrogate")
     rows = [flag for id in space.test_ids[:2] for flag in ("--row", str(id))]
     said = CliRunner().invoke(app, ["influence", str(folder), *rows, "--top", "1", "--quiet", "--json"])
     assert json.loads(said.stdout)["trust"] == proof_of(folder, "surrogate")
