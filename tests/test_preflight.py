@@ -53,6 +53,7 @@ WRONG = {
     "augment option": ({"augment_options": {"drp": 0.1}}, {}, r"--augment-options.*Did you mean 'drop'"),
     "encoder option": ({"encoder": "mlp", "encoder_options": {"widht": 3}}, {}, r"widht"),
     "encoder": ({"encoder": "resnet18"}, {}, r"--encoder|encoder"),
+    "augment": ({"data": "digits", "augment": "noise"}, {}, r"--augment noise: GaussianNoise .* got \(2, 1, 8, 8\)"),
     "views": ({"augment": "none"}, {}, r"--objective: barlow_twins compares 2 views"),
 }
 
@@ -61,7 +62,7 @@ WRONG = {
 def test_what_is_wrong_is_said_before_any_training(name, table, tmp_path, no_training):
     settings, options, words = WRONG[name]
     with pytest.raises(KrepesError, match=words):
-        fit(Settings(data=str(table), **settings), tmp_path / "run", progress=False, **options)
+        fit(Settings(**{"data": str(table), **settings}), tmp_path / "run", progress=False, **options)
 
 
 def test_a_right_fit_does_begin_its_work(table, tmp_path, no_training):

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from krepes import registry, views
@@ -109,9 +110,14 @@ def augmentation(settings: Settings, dataset: Dataset, sample: Batch) -> Augment
 
 
 def open_stream(settings: Settings, dataset: Dataset, rows: Tensor) -> ViewStream:
-    """Return the views of the samples ``rows`` ``(n,)`` of a data set."""
+    """Return the views of the samples ``rows`` ``(n,)`` of a data set; an augmentation that does not fit is refused."""
     augment = augmentation(settings, dataset, dataset.take(rows[:LOOKED_AT]))
-    return ViewStream(dataset.part(rows), augment, seed=settings.seed, batch_size=settings.batch_size)
+    stream = ViewStream(dataset.part(rows), augment, seed=settings.seed, batch_size=settings.batch_size)
+    try:
+        stream.views_of(torch.arange(min(2, stream.n)))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{flag('augment')} {settings.augment or DEFAULTS[dataset.kind]}: {error}") from error
+    return stream
 
 
 def _made(name: str, options: dict[str, float], key: str, material: Material) -> Augmentation:
