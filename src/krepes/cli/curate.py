@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from krepes.cli import options as o
-from krepes.cli.explain import opened
+from krepes.cli.explain import opened, trust_in
 from krepes.cli.show import notes, plain, say, show_frame, show_json
 from krepes.errors import InvalidInputError
 
@@ -67,8 +67,10 @@ def curate(
     rung: dict[str, Any] = {"method": method, "members": members, "seconds": seconds}
     found = propose(space, asked, count, direction, weight=weight, sets=sets, progress=not quiet, **rung)
     write_csv(found.rows, out)
+    trust = trust_in(run, found.method)
     answer: dict[str, Any] = {"outcome": found.outcome, "direction": direction, "method": found.method, "out": out}
     answer |= {"notes": [*space.notes, *found.notes], "prediction": found.prediction, "sentence": found.sentence()}
+    answer |= {"trust": trust}
     if not as_json:
         for note in found.notes:
             notes.print(f"[yellow]note[/] {plain(note)}", highlight=False, soft_wrap=True)
@@ -77,6 +79,7 @@ def curate(
         )
         show_frame(found.prediction, "predicted change of the outcome without all of them")
         say(found.sentence())
+        say(trust)
         say(out)
     if verify:
         checked = verify_removal(space, asked, found.places, seeds=seeds, progress=not quiet)

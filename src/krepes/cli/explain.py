@@ -97,7 +97,6 @@ def influence(
     Example: [bold]krepes influence runs/income --outcome "group_distance sex" --method warm[/]
     """
     from krepes.influence import influence_of
-    from krepes.runs.proving import proof_of
     from krepes.runs.retraining import how_to_replay
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
@@ -107,7 +106,7 @@ def influence(
     found = influence_of(space.model, asked_about, stream=stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
     answer: dict[str, Any] = {"raises": found.top(k, by="raises"), "lowers": found.top(k, by="lowers")}
-    trust = proof_of(run, found.method)
+    trust = trust_in(run, found.method)
     if as_json:
         told = {"notes": space.notes, "outcome": asked_about.name, "method": found.method, "unit": found.unit}
         show_json({**told, "trust": trust, **answer})
@@ -115,7 +114,14 @@ def influence(
     for verb, frame in answer.items():
         show_frame(frame, f"training samples whose weight {verb} it: {asked_about.name}")
     say(f"by {found.method}: {found.unit}")
-    say(trust or f"whether to trust it was not measured: run krepes prove {run}")
+    say(trust)
+
+
+def trust_in(run: str, method: str) -> str:
+    """Return what retraining said of a rung's answers about a run, or how to learn it."""
+    from krepes.runs.proving import proof_of
+
+    return proof_of(run, method) or f"whether to trust it was not measured: run krepes prove {run}"
 
 
 def _outcome(space: Workspace, row: list[str], toward: str | None, named: str | None) -> Outcome:

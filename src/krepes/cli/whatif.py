@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from krepes.cli import options as o
-from krepes.cli.explain import opened
+from krepes.cli.explain import opened, trust_in
 from krepes.cli.show import notes, plain, say, show_frame, show_json
 
 TITLES = {
@@ -71,6 +71,7 @@ def whatif(
     if as_json:
         said: dict[str, Any] = {"notes": [*space.notes, *chosen.notes], "rows": chosen.what, "removed": found.removed}
         said |= {"trained": found.trained, "sets": found.sets, "method": method, "sentence": found.sentence()}
+        said |= {"trust": trust_in(run, method)}
         show_json({**said, **found.tables, "missing": found.missing})
         return
     for note in chosen.notes:
@@ -80,5 +81,6 @@ def whatif(
     for name, reason in found.missing.items():
         say(f"{name}: {reason}")
     say(found.sentence())
+    say(trust_in(run, method))
     if out is not None:
         say(out)
