@@ -273,7 +273,7 @@ def test_rows_are_followed_by_a_lazy_replay_whose_unit_is_read_off_the_table(peo
     assert section.caveat.endswith("Trust: believe the sign alone.")
     chooser = next(block for block in section.blocks if isinstance(block, Chooser))
     sentence = chooser.choices[0].blocks[0].text
-    together, apart = tables(chooser.choices[0].blocks)[-2:]
+    together, apart = list(tables(chooser.choices[0].blocks))[-2:]
     for table in (together, apart):
         name, change = table.rows[0][0].text, table.rows[0][1]
         value = study.influence.values[int(name), 0]
@@ -287,8 +287,8 @@ def test_rows_are_followed_by_a_lazy_replay_whose_unit_is_read_off_the_table(peo
     assert f"a cosine of {signed(cosine)} to" in sentence
 
 
-def test_without_a_replay_the_section_says_why_and_that_trust_was_not_measured(model, people):
-    section = counterfactual(Study(model, people.X[N:], shown=1, k=2))
+def test_without_a_replay_the_section_says_why_and_that_trust_was_not_measured(people):
+    section = counterfactual(Study(fitted(people, RBF(2.0)), people.X[N:], shown=1, k=2))
     assert "in the kernel model" in section.caveat and "no replay: a replay needs the encoder" in section.caveat
     assert trust_line(None) in section.caveat and "krepes prove RUN" in trust_line(None)
 
