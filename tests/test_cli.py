@@ -103,9 +103,7 @@ def test_a_run_that_starts_at_the_encoder_is_explained_audited_and_reported(tabl
     invoke("fit", table, "--config", config, "--out", run, "-m", "25", "--epochs", "1", "--quiet")
     assert "attracts" in invoke("explain", run, "--row", "p17")
     assert "the encoder itself" in " ".join(invoke("audit", run).split())
-    pair = json.loads(invoke("influence", run, "--row", "p17", "--row", "p42", "--quiet", "--json"))
-    assert pair["raises"][0]["influence"] > 0 > pair["lowers"][0]["influence"]
-    invoke("report", run, "--out", page, "--quiet")
+    invoke("report", run, "--out", page, "--quiet", "--no-counterfactual")
     assert "start: encoder" in page.read_text()
 
 

@@ -15,7 +15,7 @@ from krepes import registry
 from krepes.audit import FeatureSpace, cross_group
 from krepes.audit.questions.trust import spanned
 from krepes.audit.study import Study
-from krepes.audit.wording import listing, percent, signed, text
+from krepes.audit.wording import listing, number, percent, signed, text
 from krepes.concepts import ConceptVector
 from krepes.data.synthetic import applicants
 from krepes.encoders import MLP
@@ -24,6 +24,7 @@ from krepes.kernels.classic import RBF
 from krepes.model import Krepes
 from krepes.report import build_report, join, render, write_report
 from krepes.report.content import Chooser, Paragraph, Part, Picture, Report, Section, Table
+from krepes.report.sections.counterfactual import counterfactual, trust_line
 from krepes.views import GaussianNoise, ViewStream
 
 N, T = 360, 100
@@ -258,6 +259,38 @@ def test_without_a_step_nothing_is_attributed(people, model):
     for key in ("landmarks", "samples", "features", "groups", "counterfactual"):
         assert report.section(key).finding.startswith("There is nothing to attribute: no step lowered the objective")
     assert "The step was rejected" in render(report)
+
+
+def test_rows_are_followed_by_a_lazy_replay_whose_unit_is_read_off_the_table(people):
+    torch.manual_seed(0)
+    encoder = torch.nn.Sequential(torch.nn.Linear(people.X.shape[1], 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+    stream = ViewStream(people.X[:N], GaussianNoise(people.jitter), seed=0)
+    model = Krepes(encoder, m=20, h=4, progress=False).fit(stream)
+    study = Study(model, people.X[N:], shown=1, k=2, trust={"lazy": "believe the sign alone."})
+    section = counterfactual(study)
+    assert study.influence.method == "lazy" and not study.influence.residuals
+    assert "lazy replay, 8 passes over the training rows" in section.caveat and "20 gradient steps" in section.caveat
+    assert section.caveat.endswith("Trust: believe the sign alone.")
+    chooser = next(block for block in section.blocks if isinstance(block, Chooser))
+    sentence = chooser.choices[0].blocks[0].text
+    together, apart = list(tables(chooser.choices[0].blocks))[-2:]
+    for table in (together, apart):
+        name, change = table.rows[0][0].text, table.rows[0][1]
+        value = study.influence.values[int(name), 0]
+        assert np.sign(change.value) == -np.sign(value)
+        verb = "fall" if value > 0 else "rise"
+        told = (
+            f"{change.text} means that the cosine would {verb} by {number(abs(value) / N, 2)} had row {name} not been"
+        )
+        assert told in sentence
+    cosine = float(study.bonds[0].of(study.encoder.encode))
+    assert f"a cosine of {signed(cosine)} to" in sentence
+
+
+def test_without_a_replay_the_section_says_why_and_that_trust_was_not_measured(people):
+    section = counterfactual(Study(fitted(people, RBF(2.0)), people.X[N:], shown=1, k=2))
+    assert "in the kernel model" in section.caveat and "no replay: a replay needs the encoder" in section.caveat
+    assert trust_line(None) in section.caveat and "krepes prove RUN" in trust_line(None)
 
 
 @pytest.mark.parametrize("objective", ["simclr", "kpca"])

@@ -31,7 +31,7 @@ Pair = tuple[Labels, Labels]
 """Labels of the training rows and of the test samples, in their order."""
 
 DEEPEST = 50
-QUICK, LONG = 20_000, 5e11
+QUICK, LONG = 20_000, 2e11
 """Rows over which a replay may pass with other views by default, all draws together, and operations of its steps."""
 ORDER = ("influence", "directional", "latent cosine", "kernel", "input distance", "random")
 
