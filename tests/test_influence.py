@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from krepes import influence as inf
 from krepes.errors import ConvergenceWarning, InvalidInputError, NotFittedError
 from krepes.influence.adjoint import solve_adjoints
+from krepes.influence.row import weighted_value
 from krepes.kernels.classic import RBF
 from krepes.linalg import LinearOperator
 from krepes.model import Krepes
@@ -27,6 +28,7 @@ from krepes.objectives import (
     VICReg,
 )
 from krepes.objectives.base import Linearisation, MomentObjective
+from krepes.objectives.custom import Composition, InnerOuter
 from krepes.views import GaussianNoise, Identity, ViewStream
 from oracles import influence as oracle
 
@@ -34,8 +36,36 @@ N, M, H = 23, 4, 3
 DIFFERENCE = dict(rtol=1e-4, atol=1e-7)  # a middle difference of step 1e-5 of a smooth function, float64
 EXACT = dict(rtol=1e-9, atol=1e-11)  # the same sums in another order; adjoint solves stop at 1e-12
 
+
+class OwnBatch(Composition):
+    """A batch of a loss of one's own that says how weights enter it."""
+
+
+@weighted_value.register
+def _(loss: OwnBatch, Z, w):
+    return (w * ((Z[0] * Z[1]).sum(1) - 1).square()).sum()
+
+
+@dataclass(frozen=True)
+class Own(InnerOuter):
+    """The mean over samples of (f(x_a) . f(x_b) - 1)²."""
+
+    inner: object = lambda Z: (Z[0] * Z[1]).sum(1) - 1
+    outer: object = lambda u: u.square().mean()
+    batch: int = 8
+
+    def batch_loss(self, index, Kbar):
+        return OwnBatch(self.inner, self.outer)
+
+
+def own(problem, theta, w):
+    Z_a, Z_b = problem.Kbar @ theta
+    return (w * ((Z_a * Z_b).sum(1) - 1).square()).sum()
+
+
 # objective, its loss with weights, views
 CASES = {
+    "own": (Own(), own, 2),
     "barlow twins": (BarlowTwins(), oracle.barlow, 2),
     "barlow twins uncentred": (BarlowTwins(centre=False, lam=0.1), partial(oracle.barlow, centre=False, lam=0.1), 2),
     "vicreg": (VICReg(), oracle.vicreg, 2),

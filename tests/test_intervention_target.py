@@ -10,9 +10,14 @@ from torch.nn.functional import cosine_similarity
 from krepes import influence as inf
 from krepes.encoders import MLP
 from krepes.errors import InvalidInputError
-from krepes.reproduce import intervention, lds, prove, retraining, scores
-from krepes.reproduce.retraining import MARGIN, PAIR, Recipe, Study
-from krepes.reproduce.scores import RUNGS, Scored
+from krepes.proof import judging, lds, scores
+from krepes.proof.halves import retrain
+from krepes.proof.result import CEILING, TRAINING, in_words
+from krepes.proof.scores import RUNGS, Scored
+from krepes.proof.subject import MARGIN, PAIR
+from krepes.reproduce import intervention
+from krepes.reproduce.ladder import SECONDS, ladder
+from krepes.reproduce.retraining import Recipe, Study
 from krepes.views import GaussianNoise
 
 
@@ -59,7 +64,7 @@ def test_noise_ceiling_of_mere_noise_is_near_zero(draw):
 
 def test_outcomes_by_hand(study, draw):
     Z, R = torch.randn(8, 4, generator=draw), torch.randn(30, 4, generator=draw)
-    found = retraining.measure(Z, R, study.y_test, study.y_reference)
+    found = study.measured(Z, R)
     mean = R.mean(0)
     for i in range(4):
         cosines = cosine_similarity(Z[i] - mean, R - mean)
@@ -69,7 +74,7 @@ def test_outcomes_by_hand(study, draw):
 
 
 def test_retraining_holds_half_the_rows_and_depends_on_the_seed_alone(study):
-    found, again = (retraining.retrain(study, halves=3, retrainings=2) for _ in range(2))
+    found, again = (retrain(study, halves=3, retrainings=2) for _ in range(2))
     assert found.member.sum(1).tolist() == [12, 12, 12]
     for name in (MARGIN, PAIR):
         assert found.outcomes[name].shape == (3, 2, 4)
@@ -79,12 +84,12 @@ def test_retraining_holds_half_the_rows_and_depends_on_the_seed_alone(study):
 
 def test_retraining_goes_on_where_it_was_and_refuses_another_study(study, tmp_path):
     path = tmp_path / "h.safetensors"
-    whole = retraining.retrain(study, halves=3, retrainings=2)
-    assert len(retraining.retrain(study, halves=3, retrainings=2, path=path, seconds=-1).member) == 1
-    found = retraining.retrain(study, halves=3, retrainings=2, path=path)
+    whole = retrain(study, halves=3, retrainings=2)
+    assert len(retrain(study, halves=3, retrainings=2, path=path, seconds=-1).member) == 1
+    found = retrain(study, halves=3, retrainings=2, path=path)
     assert torch.equal(found.member, whole.member) and torch.equal(found.outcomes[PAIR], whole.outcomes[PAIR])
     with pytest.raises(InvalidInputError, match="halves of another study"):
-        retraining.retrain(replace(study, loss="vicreg"), halves=3, retrainings=2, path=path)
+        retrain(replace(study, loss="vicreg"), halves=3, retrainings=2, path=path)
 
 
 def test_interval_and_slope_of_a_planted_outcome(halves, draw):
@@ -100,7 +105,7 @@ def test_influence_of_a_row_is_the_mean_over_its_copies(study, monkeypatch):
     monkeypatch.setattr(scores, "DRAWS", 3)
     torch.manual_seed(0)
     encoder = MLP(5, width=12, depth=1, out=4).eval()
-    model = scores.fit(study, encoder)
+    model = study.model(encoder)
     assert model.landmarks_.tolist() == list(range(24)) and model.n_samples_ == 72
     found = scores.counterfactual(study, model)
     x, partner, same = study.test[2:3], study.test[6:7], study.y_reference == study.y_test[2]
@@ -118,18 +123,29 @@ def test_influence_of_a_row_is_the_mean_over_its_copies(study, monkeypatch):
 def test_proof_holds_every_method_and_is_not_made_twice(study, tmp_path, monkeypatch):
     monkeypatch.setattr(scores, "H", 4)
     monkeypatch.setattr(scores, "LANDMARKS", 16)
-    found = prove.prove(study, tmp_path, halves=4, members=2)
+    found = judging.prove(study, tmp_path, halves=4, members=2)
     assert found.halves == 4
     of = found.table[found.table["outcome"] == MARGIN].set_index("score")
-    assert set(RUNGS) | {"TRAK", "TRAK, projector", "gradient dot product", "random", prove.CEILING} <= set(of.index)
+    assert set(RUNGS) | {"TRAK", "TRAK, projector", "gradient dot product", "random", CEILING} <= set(of.index)
     assert of.loc[list(RUNGS), "slope"].notna().all()
     assert all(one.scores[MARGIN].shape == (24, 4) for one in found.scores.values())
     for name in ("score_warm", "score_lazy", "score_replay", "score_surrogate", "score_gradients", "score_rest"):
-        monkeypatch.setattr(prove, name, lambda *arguments, **settings: pytest.fail("made twice"))
-    again = prove.prove(study, tmp_path, halves=4, members=2)
+        monkeypatch.setattr(judging, name, lambda *arguments, **settings: pytest.fail("made twice"))
+    again = judging.prove(study, tmp_path, halves=4, members=2)
     pd.testing.assert_frame_equal(again.table, found.table)
+    pd.testing.assert_frame_equal(again.costs(), found.costs())
     for outcome in (MARGIN, PAIR):
-        assert "trust" in found.verdict(outcome)
+        assert "too few halves" in found.verdict(outcome)
+    costs = found.costs().set_index("score")
+    assert list(costs.index) == [*(name for name in RUNGS), "one training"]
+    assert costs.loc["warm", "per outcome"] == pytest.approx(costs.loc["warm", "seconds"] / 8)
+    assert costs.loc["warm", "per outcome and 1,000 rows"] == pytest.approx(costs.loc["warm", "per outcome"] / 0.024)
+    told = pd.DataFrame(intervention.lines(found), columns=["outcome", "score", "value", "low", "high"])
+    told = told.set_index(["outcome", "score"])
+    assert told.loc[(MARGIN, "warm"), "low"] == of.loc["warm", "low"]
+    assert told.loc[(f"{MARGIN}{intervention.SLOPE}", "lazy"), "value"] == of.loc["lazy", "slope"]
+    assert told.loc[(SECONDS, "one training"), "value"] == found.training
+    assert costs.loc["warm", "trainings"] == pytest.approx(costs.loc["warm", "seconds"] / found.training)
 
 
 @pytest.mark.parametrize(
@@ -143,12 +159,24 @@ def test_proof_holds_every_method_and_is_not_made_twice(study, tmp_path, monkeyp
     ],
 )
 def test_verdict_in_words(value, low, other, words):
-    assert prove.in_words("warm", value, low, 0.6, "TRAK", other, 60).startswith(words)
+    assert in_words("warm", value, low, 0.6, "TRAK", other, 60).startswith(words)
+
+
+def test_too_few_halves_say_nothing():
+    assert in_words("warm", 0.5, 0.4, 0.6, "TRAK", 0.2, 9).startswith("too few halves")
+
+
+def test_a_method_that_refuses_is_left_out_and_named(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(scores, "GRADIENT_BYTES", 0)
+    monkeypatch.setattr(scores, "H", 4)
+    found = judging.prove(study, tmp_path, halves=2, methods=("surrogate",))
+    assert set(found.left_out) == {"gradients", "projected gradients"}
+    assert "GiB" in found.left_out["gradients"] and "TRAK" not in set(found.table["score"])
 
 
 def test_members_of_a_replay_are_averaged():
     one, two = ({MARGIN: torch.full((2, 1), x)} for x in (1.0, 3.0))
-    found = prove.averaged({
+    found = judging.averaged({
         "replay 0": Scored(one, 1.0, {}),
         "replay 1": Scored(two, 2.0, {}),
         "lazy": Scored(one, 1, {}),
@@ -163,8 +191,9 @@ def test_judge_counts_studies():
         for data in intervention.DATA
         for loss in intervention.LOSSES
         for outcome in (MARGIN, PAIR)
-        for score, value in (("warm", 0.45), ("replay", 0.5), ("lazy", 0.3), ("TRAK", -0.2), (prove.CEILING, 0.7))
+        for score, value in (("warm", 0.45), ("replay", 0.5), ("lazy", 0.3), ("TRAK", -0.2), (CEILING, 0.7))
     ]
+    lines.append(("mnist, 3,000 rows", "barlow_twins", MARGIN, "warm", -1.0))  # not one of the twenty
     table = pd.DataFrame(lines, columns=[*intervention.KEYS, "mean"]).assign(spread=0.0)
     assert all(holds for _, holds in intervention.judge(table))
     assert len(intervention.draw(table).axes) == 2
@@ -172,3 +201,20 @@ def test_judge_counts_studies():
     assert [holds for _, holds in intervention.judge(table)] == [False, True, True] * 2
     table.loc[table["score"] == "replay", "mean"] = 0.4
     assert [holds for _, holds in intervention.judge(table)] == [False, False, True] * 2
+
+
+def test_the_ladder_is_drawn_at_the_cost_and_the_part_of_each_rung():
+    values = {"warm": 0.4, "lazy": 0.3, "TRAK": -0.2, CEILING: 0.5}
+    lines = [
+        ("digits", loss, outcome, *line)
+        for loss in intervention.LOSSES
+        for outcome in (MARGIN, PAIR)
+        for line in values.items()
+    ]
+    costs = {"warm": 4.0, "lazy": 0.2, TRAINING: 2.0}
+    lines += [("digits", loss, SECONDS, *line) for loss in intervention.LOSSES for line in costs.items()]
+    figure = ladder(pd.DataFrame(lines, columns=[*intervention.KEYS, "value"]))
+    ax = figure.axes[0]
+    points = {(line.get_xdata()[0], round(line.get_ydata()[0], 3)) for line in ax.lines if line.get_marker() == "o"}
+    assert points == {(2.0, 0.8), (0.1, 0.6)}
+    assert {"warm", "lazy", "best baseline"} == {text.get_text() for text in ax.texts}

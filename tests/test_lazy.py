@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from krepes.encoders.functional import SGD, Steps
-from krepes.encoders.losses import LOSSES
+from krepes.encoders.losses import LOSSES, weighted_mean
 from krepes.encoders.twins import Twins
 from krepes.errors import InvalidInputError
 from krepes.influence.gradients import row_gradients
@@ -16,6 +16,7 @@ from krepes.influence.lazy import (
     NEAR,
     LazyRowSteps,
     LazySteps,
+    _falls,
     _stepped,
     falling_eta,
     lazy_batches,
@@ -80,7 +81,13 @@ def test_steps_on_moments_are_steps_on_all_rows(name, linearised, stream):
     torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", [*LOSSES, "byol"])
+def own(Z_a, Z_b, w=None):
+    """A loss of one's own: distances of unit rows, and a pull of the mean to the origin."""
+    U_a, U_b = (torch.nn.functional.normalize(Z, dim=1) for Z in (Z_a, Z_b))
+    return weighted_mean((U_a - U_b).square().sum(1), w) + weighted_mean(U_a, w).square().sum()
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "byol", own])
 def test_derivative_in_the_weights_is_that_of_finite_differences(name, linearised, stream, X):
     """The rows are replayed with one weight changed; moments are then those of weighted rows."""
     eta, T = 0.02, 5
@@ -195,3 +202,9 @@ def test_one_step_of_replay_is_the_dot_product(encoder, X):
     dot = row_gradients(steps, forward(steps, steps.start(), torch.ones(14).double(), 9)[0], measure, [0]).dot()
     found = differentiate(steps, measure, progress=False).dw / 1e-3
     torch.testing.assert_close(found, dot, rtol=0.05, atol=0.05 * float(dot.abs().max()))
+
+
+def test_on_batches_of_rows_the_loss_may_rise_a_little_but_not_in_the_end():
+    assert _falls([3.0, 2.9, 2.92, 2.8], 0.02) and not _falls([3.0, 2.9, 2.92, 2.8], 0.0)
+    assert not _falls([3.0, 3.01, 3.02], 0.02) and not _falls([3.0, 2.0, 2.5, 1.0], 0.02)
+    assert _falls([-3.0, -3.1, -3.06, -3.2], 0.02) and not _falls([-3.0, -4.0, -3.5, -5.0], 0.02)

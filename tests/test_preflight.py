@@ -142,3 +142,15 @@ def test_help_needs_no_torch(arguments):
     )
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     assert "LOADED []" in done.stdout
+
+
+def test_a_run_may_bear_the_name_of_its_data_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "adult").mkdir()
+    (tmp_path / "adult" / ".krepes-run").write_text("")
+    monkeypatch.setattr("krepes.runs.store.MARKER", ".krepes-run")
+    with pytest.raises(KrepesError, match="data_dir|KREPES_DATA|adult"):
+        open_dataset(Settings(data="adult", data_dir=str(tmp_path / "nowhere")))
+    with pytest.raises(KrepesError, match="image|picture"):
+        (tmp_path / "folder").mkdir()
+        open_dataset(Settings(data="folder"))

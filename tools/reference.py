@@ -23,7 +23,7 @@ from krepes.runs.settings import FIELDS, panel
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 ROOMS = (
     ("Start here", ("krepes",)),
-    ("Explanations", ("krepes.attribution", "krepes.concepts", "krepes.influence")),
+    ("Explanations", ("krepes.attribution", "krepes.concepts", "krepes.influence", "krepes.proof")),
     ("Audits, figures, reports", ("krepes.audit", "krepes.figures", "krepes.report")),
     ("The model's parts", ("krepes.model", "krepes.kernels", "krepes.landmarks", "krepes.objectives", "krepes.engine")),
     ("Data, views, encoders", ("krepes.data", "krepes.views", "krepes.encoders")),

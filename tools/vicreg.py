@@ -11,9 +11,11 @@ from typing import Any
 
 from krepes.model import Krepes
 from krepes.objectives import VICReg
-from krepes.reproduce.lds import lds, noise_ceiling
-from krepes.reproduce.retraining import MARGIN, PAIR, open_study, retrain
-from krepes.reproduce.scores import counterfactual
+from krepes.proof.halves import retrain
+from krepes.proof.lds import lds, noise_ceiling
+from krepes.proof.scores import counterfactual
+from krepes.proof.subject import MARGIN, PAIR
+from krepes.reproduce.retraining import open_study
 
 LANDMARKS, DRAWS, H = 128, 8, 64
 TRAINED: dict[str, Any] = {"inv_reduction": "nh", "var_halved": True}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from krepes.kernels.sketch import SketchedNTK
     from krepes.model import Krepes
     from krepes.runs.front import Explanation, explain
+    from krepes.runs.proving import prove
     from krepes.views import ViewStream
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ _HOMES = {
     "attribute_stream": "krepes.attribution",
     "explain": "krepes.runs.front",
     "influence_of": "krepes.influence",
+    "prove": "krepes.runs.proving",
     "tangent_kernel": "krepes.kernels.auto",
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "attribute_stream",
     "explain",
     "influence_of",
+    "prove",
     "tangent_kernel",
 ]
 

@@ -146,6 +146,7 @@ class Audit:
         caveat: What the sentence does not say.
         headline: Of the table: one figure and what it counts.
         warnings: Of the table: what a reader must know first.
+        numbers: Of the table: by name what two models can be compared by, for what-if answers; none by default.
         explains_step: Whether it reads what the objective added: without a step there is nothing to read.
     """
 
@@ -160,6 +161,7 @@ class Audit:
     caveat: str
     headline: Callable[[pd.DataFrame], tuple[str, str] | None] = lambda table: None
     warnings: Callable[[pd.DataFrame], tuple[str, ...]] = lambda table: ()
+    numbers: Callable[[pd.DataFrame], dict[str, float]] = lambda table: {}
     explains_step: bool = True
 
     def missing(self, study: Study) -> str | None:

@@ -110,8 +110,8 @@ class Study:
 
     @property
     def n(self) -> int:
-        """Training rows."""
-        return self.model.n_samples_
+        """Training rows, those that a model was told to leave out included."""
+        return self.model.n_samples_ if self.data is None else self.data.n
 
     @cached_property
     def t(self) -> int:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import krepes
-from krepes.cli import audit, explain, fit, reproduction, tools
+from krepes.cli import audit, curate, explain, fit, prove, reproduction, tools, whatif
 from krepes.cli.show import notes, plain
 from krepes.errors import KrepesError
 
@@ -32,6 +32,9 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     fit.fit,
     explain.explain,
     explain.influence,
+    whatif.whatif,
+    curate.curate,
+    prove.prove,
     audit.audit,
     audit.report,
     fit.select,

@@ -67,16 +67,15 @@ def explain(
 
 def influence(
     run: o.Run,
-    row: o.Rows,
+    row: o.SomeRows = None,
     toward: Annotated[
         str | None, typer.Option(help="column=value: a group; concept:column=value: its direction.")
     ] = None,
     top: o.Top = 10,
-    method: Annotated[
-        str,
-        typer.Option(help="surrogate (fast), lazy or warm (replay of training, predicts retraining better), or auto."),
-    ] = "surrogate",
-    seconds: Annotated[float, typer.Option(help="What auto may take.", min=0)] = 120.0,
+    outcome: o.AnyOutcome = None,
+    method: o.Method = "surrogate",
+    members: o.Members = 4,
+    seconds: o.Seconds = 120.0,
     draws: Annotated[int, typer.Option(help="Average the surrogate over so many new draws of the views.", min=0)] = 0,
     data: o.Moved = None,
     data_dir: o.DataDir = None,
@@ -89,33 +88,45 @@ def influence(
     """Which training samples would change this if they weighed more, or were removed?
 
     Two rows: what brings them together or apart. One row with --toward: what pulls it to a group, or along the
-    direction of a concept that separates the group from the others.
+    direction of a concept that separates the group from the others. Or any outcome that krepes curate knows.
 
     Example: [bold]krepes influence runs/income --row 17 --row 42[/]
 
     Example: [bold]krepes influence runs/income --row 17 --toward sex=Female[/]
+
+    Example: [bold]krepes influence runs/income --outcome "group_distance sex" --method warm[/]
     """
-    from krepes.influence import How, influence_of
+    from krepes.influence import influence_of
+    from krepes.runs.proving import proof_of
+    from krepes.runs.retraining import how_to_replay
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
-    outcome = _outcome(space, row, toward)
-    how = How(loss=space.settings.training_loss, seconds=seconds)
+    asked_about = _outcome(space, row or [], toward, outcome)
+    how, stream = how_to_replay(space, method, members=members, seconds=seconds)
     asked: dict[str, Any] = {"method": method, "how": how, "draws": draws, "progress": not quiet}
-    found = influence_of(space.model, outcome, stream=space.stream, ids=space.train_ids, **asked)
+    found = influence_of(space.model, asked_about, stream=stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
     answer: dict[str, Any] = {"raises": found.top(k, by="raises"), "lowers": found.top(k, by="lowers")}
+    trust = proof_of(run, found.method)
     if as_json:
-        show_json({"notes": space.notes, "outcome": outcome.name, "method": found.method, "unit": found.unit, **answer})
+        told = {"notes": space.notes, "outcome": asked_about.name, "method": found.method, "unit": found.unit}
+        show_json({**told, "trust": trust, **answer})
         return
     for verb, frame in answer.items():
-        show_frame(frame, f"training samples whose weight {verb} it: {outcome.name}")
+        show_frame(frame, f"training samples whose weight {verb} it: {asked_about.name}")
     say(f"by {found.method}: {found.unit}")
+    say(trust or f"whether to trust it was not measured: run krepes prove {run}")
 
 
-def _outcome(space: Workspace, row: list[str], toward: str | None) -> Outcome:
-    """Return the similarity of two samples, or the pull of one towards a group."""
+def _outcome(space: Workspace, row: list[str], toward: str | None, named: str | None) -> Outcome:
+    """Return the similarity of two samples, the pull of one towards a group, or an outcome by its name."""
     from krepes.runs.answers import along_concept, pull_to_group, similarity_of
+    from krepes.runs.outcomes import named_outcome
 
+    if named is not None:
+        if row or toward is not None:
+            raise InvalidInputError("--outcome says what is asked about by itself: pass no --row and no --toward.")
+        return named_outcome(space, named).outcome
     if toward is None:
         if len(row) != 2:
             raise InvalidInputError(f"{len(row)} rows were given: pass two, or one with --toward column=value.")

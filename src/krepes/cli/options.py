@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from krepes.errors import InvalidInputError
 
 OPENING = "Opening the run"
 Run = Annotated[str, typer.Argument(help="A run folder that `krepes fit` wrote.")]
@@ -43,4 +46,42 @@ Out = Annotated[str, typer.Option("--out", help="Where the result goes.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 Rows = Annotated[list[str], typer.Option("--row", help="Id of a sample (repeatable).")]
+SomeRows = Annotated[list[str] | None, typer.Option("--row", help="Id of a sample (repeatable).")]
 Top = Annotated[int, typer.Option(help="How many to show.", min=1)]
+Sets = Annotated[int, typer.Option("--sets", help="Random sets of the same size to compare with.", min=2)]
+Csv = Annotated[str | None, typer.Option("--out", help="Write the tables to this CSV file.")]
+_OUTCOME = typer.Option(
+    "--outcome",
+    help='"group_distance COLUMN", "label_consistency", "margin ID", "pull ID COLUMN=VALUE" or "pair ID ID".',
+)
+NamedOutcome = Annotated[str, _OUTCOME]
+AnyOutcome = Annotated[str | None, _OUTCOME]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, for runs "
+        "trained here or by krepes pretrain), or auto.",
+    ),
+]
+Members = Annotated[
+    int,
+    typer.Option("--members", help="Trainings that a replay averages: the run's own, and others by its recipe.", min=1),
+]
+Seconds = Annotated[float, typer.Option("--seconds", help="What auto may take.", min=0)]
+
+
+def require_apart(out: str | None, *inputs: str | None) -> None:
+    """Refuse to write a result over what it was made from.
+
+    Args:
+        out: Where the result goes, or ``None``.
+        inputs: Files that were read.
+
+    Raises:
+        InvalidInputError: If they are one file.
+    """
+    if out is not None and Path(out).exists():
+        for path in inputs:
+            if path is not None and Path(path).exists() and Path(out).samefile(path):
+                raise InvalidInputError(f"--out: {out} is what the answer is made from. Choose another place.")

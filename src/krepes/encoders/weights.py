@@ -67,12 +67,13 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, details
 
 
-def save_weights(encoder: nn.Module, path: str | Path) -> None:
+def save_weights(encoder: nn.Module, path: str | Path, *, recipe: Mapping[str, Any] | None = None) -> None:
     """Save an encoder's weights, and for an encoder of this package the settings that rebuild it.
 
     Args:
         encoder: Any module; one that is not from this package needs its factory again when it is loaded.
         path: A safetensors file, written whole or not at all.
+        recipe: Plain values that say how the encoder was trained, kept in the header.
 
     Example:
         >>> import tempfile
@@ -82,7 +83,8 @@ def save_weights(encoder: nn.Module, path: str | Path) -> None:
         ...     load_encoder(weights=f"{folder}/mlp.safetensors").encoder(torch.zeros(3, 4)).shape
         torch.Size([3, 2])
     """
-    write_tensors(path, encoder.state_dict(), _about(encoder))
+    about = _about(encoder)
+    write_tensors(path, encoder.state_dict(), about if recipe is None else {**about, "recipe": dict(recipe)})
 
 
 def weight_bytes(encoder: nn.Module) -> bytes:

@@ -113,6 +113,38 @@ class Moments:
             XX=merge_scalars(self.XX, other.XX),
         )
 
+    def __sub__(self, gone: Moments) -> Moments:
+        """Return the moments without some of their samples: exactly those of a pass over the rest.
+
+        Args:
+            gone: Moments of the samples to go, over the same landmarks and views.
+
+        Returns:
+            The moments of the rest.
+
+        Raises:
+            InvalidInputError: If fewer than two samples would stay.
+        """
+        n = self.n - gone.n
+        if n < 2:
+            raise InvalidInputError(f"{gone.n} of {self.n} rows would be removed: at least two must stay.")
+        share = gone.n / n
+
+        def less(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+            return None if a is None or b is None else a + share * (a - b)
+
+        def less_scalar(a: float | None, b: float | None) -> float | None:
+            return None if a is None or b is None else a + share * (a - b)
+
+        return Moments(
+            n=n,
+            M=self.M + share * (self.M - gone.M),
+            K=self.K,
+            trace=less_scalar(self.trace, gone.trace),
+            KX=less(self.KX, gone.KX),
+            XX=less_scalar(self.XX, gone.XX),
+        )
+
 
 class MomentSum:
     """Running sums of one pass, about a provisional mean: `add` the rows of a batch, `moments` when all are in.

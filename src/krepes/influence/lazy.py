@@ -25,6 +25,7 @@ from krepes.engine.residual import NEAR, moved
 from krepes.errors import InvalidInputError
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import State
+from krepes.influence.stepsize import RISE
 from krepes.objectives import BarlowTwins, MomentObjective, SpectralContrastive, VICReg
 from krepes.views import ViewStream
 
@@ -138,7 +139,8 @@ def falling_eta(steps: S, *, smallest: float = 1e-6, doublings: int = 40) -> tup
     """Return the steps with the largest ``η`` at which the loss falls at every one and the embeddings stay near.
 
     Sizes are doubled from below, until the loss rises once or the embeddings move by more than `NEAR` of their size:
-    a scale-free loss falls again for steps that leave the encoder far behind.
+    a scale-free loss falls again for steps that leave the encoder far behind. On batches of rows the loss of the first
+    may rise by a fiftieth in a step, for the others have other rows and views; at the end it is not above the start.
 
     Args:
         steps: Of any step size.
@@ -156,8 +158,7 @@ def falling_eta(steps: S, *, smallest: float = 1e-6, doublings: int = 40) -> tup
     for _ in range(doublings):
         trial = replace(steps, eta=eta)
         last, losses = _stepped(trial, steps.T)
-        falls = all(after < before for before, after in zip(losses, losses[1:], strict=False))
-        if not falls or not steps.moved(last) <= NEAR:
+        if not _falls(losses, RISE - 1 if isinstance(steps, LazyRowSteps) else 0.0) or not steps.moved(last) <= NEAR:
             break
         best, eta = (trial, losses), 2 * eta
     if best is None:
@@ -166,6 +167,12 @@ def falling_eta(steps: S, *, smallest: float = 1e-6, doublings: int = 40) -> tup
             f"the loss the encoder was trained with."
         )
     return best
+
+
+def _falls(losses: list[float], most: float) -> bool:
+    """Tell whether losses end below their start and none rises by more than a part ``most`` of the one before it."""
+    steps = zip(losses, losses[1:], strict=False)
+    return losses[-1] < losses[0] and all(after < before + most * abs(before) for before, after in steps)
 
 
 def _stepped(steps: LazySteps | LazyRowSteps, count: int) -> tuple[State, list[float]]:

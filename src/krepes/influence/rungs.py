@@ -23,7 +23,7 @@ from krepes import _autodiff
 from krepes.batches import Batch
 from krepes.encoders.functional import SGD, State, Steps
 from krepes.encoders.losses import Loss
-from krepes.encoders.pretrain import make_twins
+from krepes.encoders.pretrain import chosen_loss, make_twins
 from krepes.encoders.recording import Recording
 from krepes.encoders.weighted_norm import WeightedBatchNorm
 from krepes.errors import InvalidInputError
@@ -158,11 +158,9 @@ def replay(
 
 def recorded_steps(recording: Recording, encoder: nn.Module, stream: ViewStream, loss: Loss | None = None) -> Steps:
     """Return the steps of a recorded training of an encoder of the same layers."""
-    settings = recording.recipe
-    stream = stream.with_batch_size(settings.batch_size)
-    twins = make_twins(
-        copy.deepcopy(encoder), stream, loss or settings.loss, tuple(settings.projector), settings.momentum
-    )
+    recipe = recording.recipe
+    stream, compare = stream.with_batch_size(recipe.batch_size), loss or chosen_loss(recipe.loss, recipe.loss_options)
+    twins = make_twins(copy.deepcopy(encoder), stream, compare, tuple(recipe.projector), recipe.momentum, recipe.output)
     return recording.steps(twins, stream)
 
 

@@ -1,97 +1,34 @@
-r"""What if some rows had not been there? Exactly, in a surrogate: its moments without them, and its steps again.
+r"""What if some rows had not been there? Exactly, in the lazy rung: its moments without them, and its steps again.
 
-    M' = (n M - Σ_{i in S} k̄_i k̄_iᵀ) / (n - |S|)
+    M' = (n M - Σ_{i in S} x̄_i x̄_iᵀ) / (n - |S|)
 
-costs no pass over the data: only the rows of ``S`` are made again, with the views they had. `LazyReplay` holds what the
-lazy rung needs for that; `without` does the same for the kernel model of `krepes.model`.
+costs no pass over the data: only the rows of ``S`` are made again, with the views they had. `Krepes.without` does the
+same for the kernel model.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from krepes.batches import Batch
 from krepes.engine.moments import Moments, MomentSum
-from krepes.engine.rows import pieces
 from krepes.errors import InvalidInputError
 from krepes.influence.lazy import LAZY, LazySteps, falling_eta
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import State
 from krepes.influence.rungs import Outcomes, of_linearised
 from krepes.kernels.base import Kernel
-from krepes.model import Krepes
+from krepes.model.removal import places_of, random_places
 from krepes.views import ViewStream
 
-
-def downdate(moments: Moments, removed: Moments) -> Moments:
-    """Return the moments without some of their samples.
-
-    Args:
-        moments: Of all samples.
-        removed: Of those to go, over the same landmarks.
-
-    Returns:
-        The moments of the rest.
-
-    Raises:
-        InvalidInputError: If nothing would be left.
-    """
-    n = moments.n - removed.n
-    if n < 2:
-        raise InvalidInputError(f"{removed.n} of {moments.n} rows would be removed: at least two must stay.")
-    M = moments.M + (removed.n / n) * (moments.M - removed.M)
-    KX = None
-    if moments.KX is not None and removed.KX is not None:
-        KX = moments.KX + (removed.n / n) * (moments.KX - removed.KX)
-    return replace(moments, n=n, M=M, KX=KX, trace=_less(moments, removed, "trace"), XX=_less(moments, removed, "XX"))
-
-
-def _less(moments: Moments, removed: Moments, name: str) -> float | None:
-    whole, gone = getattr(moments, name), getattr(removed, name)
-    return None if whole is None or gone is None else whole + removed.n / (moments.n - removed.n) * (whole - gone)
-
-
-def without(model: Krepes, rows: ArrayLike, *, stream: ViewStream | None = None) -> Krepes:
-    """Return the kernel model that a fit without some rows would have given, on the same landmarks and damping.
-
-    Args:
-        model: Fitted on moments.
-        rows: Places ``(r,)`` in the training data, or a mask ``(n,)``.
-        stream: The training data; needed for a loaded model.
-
-    Returns:
-        A new model; the old one is left as it is. A landmark that was removed stays a landmark.
-
-    Raises:
-        InvalidInputError: If the model has no moments or no training data.
-    """
-    stream = getattr(model, "stream_", None) if stream is None else stream
-    if model.moments_ is None or stream is None:
-        raise InvalidInputError(
-            "rows can be taken out of moments only: this model keeps kernel rows, or its data are not at hand. Use an "
-            "objective of moments, and pass the stream of the fit."
-        )
-    objective = model.objective_
-    inputs, trace = getattr(objective, "needs_inputs", False), getattr(objective, "needs_trace", False)
-    kernel, gram = model.pass_kernel_, model.pass_gram_
-    sums = MomentSum(gram)
-    for chosen in _places(rows, stream.n).split(stream.batch_size):
-        X = stream.views_of(chosen)
-        for piece in pieces(X, kernel, model.prepared_, len(gram), model._budget, inputs=inputs, trace=trace):
-            sums.add(piece.Kbar, diagonal=piece.diagonal, X=piece.X)
-    less = copy.copy(model)
-    less.data_ = downdate(model.moments_, sums.moments())
-    less.n_samples_ = less.data_.n
-    less.solution_ = less.solved(less.data_, damping=model.solution_.damping, theta0=model.solution_.theta0)
-    return less
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -150,7 +87,7 @@ class LazyReplay:
 
     def state(self, rows: ArrayLike | None = None) -> State:
         """Return the coefficients after the steps, without some rows (places or a mask) if any are given."""
-        moments = self.steps.moments if rows is None else downdate(self.steps.moments, self._moments(rows))
+        moments = self.steps.moments if rows is None else self.steps.moments - self._moments(rows)
         steps = replace(self.steps, moments=moments)
         state, w = steps.start(), moments.M.reshape(-1)
         for t in range(steps.T):
@@ -174,31 +111,19 @@ class LazyReplay:
             seed: Of their draw.
 
         Returns:
-            One line for each outcome: ``outcome, before, after, change``, mean and deviation of the change by random
-            sets, and ``size``: the share of random sets that moved it less.
+            One line for each outcome: ``outcome``, then the columns of `against_random`.
         """
         measure = of_linearised(outcomes, self.linearised)
         before = measure(self.state()).numpy()
         after = measure(self.state(rows)).numpy()
-        count = len(_places(rows, self.stream.n))
-        random = np.stack([measure(self.state(chosen)).numpy() for chosen in self._random(count, sets, seed)]) - before
-        return pd.DataFrame({
-            "outcome": list(names),
-            "before": before,
-            "after": after,
-            "change": after - before,
-            "random mean": random.mean(0),
-            "random deviation": random.std(0, ddof=1),
-            "size": (np.abs(random) < np.abs(after - before)).mean(0),
-        })
-
-    def _random(self, count: int, sets: int, seed: int) -> Iterator[Tensor]:
-        draw = torch.Generator().manual_seed(seed)
-        yield from (torch.randperm(self.stream.n, generator=draw)[:count].sort().values for _ in range(sets))
+        n = self.stream.n
+        others = random_places(n, len(places_of(rows, n)), sets, seed)
+        random = np.stack([measure(self.state(chosen)).numpy() for chosen in others])
+        return pd.DataFrame({"outcome": list(names), **against_random(before, after, random)})
 
     def _moments(self, rows: ArrayLike) -> Moments:
         """Return the moments of some rows, over the same draws of their views."""
-        sums, places = MomentSum(self.steps.moments.K), _places(rows, self.stream.n)
+        sums, places = MomentSum(self.steps.moments.K), places_of(rows, self.stream.n)
         for draw in range(self.draws):
             seen = self.stream.with_seed(self.stream.seed + draw)
             for chosen in places.split(self.stream.batch_size):
@@ -206,14 +131,25 @@ class LazyReplay:
         return replace(sums.moments(), n=len(places))
 
 
-def _places(rows: ArrayLike, n: int) -> Tensor:
-    """Return the places of rows given by place or mask, sorted, each once."""
-    chosen = np.asarray(rows)
-    if chosen.dtype == bool:
-        if chosen.shape != (n,):
-            raise InvalidInputError(f"a mask of rows has shape {chosen.shape}: one entry for each of {n} is required.")
-        chosen = np.flatnonzero(chosen)
-    chosen = np.unique(chosen)
-    if len(chosen) == 0 or chosen[0] < 0 or chosen[-1] >= n:
-        raise InvalidInputError(f"rows must be places between 0 and {n - 1}, and at least one.")
-    return torch.from_numpy(chosen.astype(np.int64))
+def against_random(before: Array, after: Array, random: Array) -> dict[str, Array]:
+    """Return what a removal changed, beside random removals of the same size.
+
+    Args:
+        before: Numbers of the model of all rows, ``(O,)``.
+        after: The same without the rows.
+        random: The same without random rows, ``(sets, O)``.
+
+    Returns:
+        Columns ``before, after, change``, mean and deviation of the change by random sets, and ``random below``: the
+        share of random sets that moved it less.
+    """
+    change, others = after - before, random - before
+    deviation = others.std(0, ddof=1) if len(others) > 1 else np.full(len(before), np.nan)
+    return {
+        "before": before,
+        "after": after,
+        "change": change,
+        "random mean": others.mean(0),
+        "random deviation": deviation,
+        "random below": (np.abs(others) < np.abs(change)).mean(0),
+    }

@@ -33,7 +33,7 @@ from krepes.landmarks.pool import open_pool
 from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids, width_explained
 from krepes.model.persist import StoredModel
 from krepes.model.readable import readable
-from krepes.model.surrogate import Surrogate
+from krepes.model.removal import Removable
 from krepes.objectives import OBJECTIVES, Objective, make_objective
 
 AFTER_THE_PASS = frozenset({"objective", "h", "init", "damping", "relative", "steps", "tol"})
@@ -41,7 +41,7 @@ NOT_PLAIN = frozenset({"kernel", "objective", "landmarks", "augment", "device"})
 """Arguments that a run folder keeps by their description, if at all."""
 
 
-class Krepes(Surrogate, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Explain an encoder by a kernel model of what its self-supervised objective adds to the kernel's own geometry.
 
     Args:

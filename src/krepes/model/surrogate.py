@@ -51,14 +51,14 @@ class Surrogate:
     centre: bool | None
     cosine: bool | None
     seed: int
-    steps: int
-    tol: float
     q: int
     memory_budget: MemoryBudget
     output: Output
     parameters: str | Sequence[str]
     heads: int
     device: str | torch.device | None
+    steps: int
+    tol: float
     objective_: Objective[Any]
     stream_: ViewStream
     stored_data_: Description

@@ -12,6 +12,7 @@ from krepes.reproduce.faithfulness import FAITHFULNESS
 from krepes.reproduce.intervention import INTERVENTION
 from krepes.reproduce.page import write_page
 from krepes.reproduce.pictures import REPULSIVE, SAMPLES
+from krepes.reproduce.planted import PLANTED
 from krepes.reproduce.recipes import recipe
 from krepes.reproduce.scalability import SCALABILITY
 from krepes.reproduce.scale import SCALES, Scale
@@ -36,6 +37,7 @@ TARGETS: dict[str, Target] = {
         SAMPLES,
         REPULSIVE,
         INTERVENTION,
+        PLANTED,
     )
 }
 """What can be reproduced, by name."""

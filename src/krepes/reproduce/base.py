@@ -28,7 +28,7 @@ class Findings:
     """What one trial found.
 
     Attributes:
-        rows: The target's ``keys`` and a column ``value``.
+        rows: The target's ``keys`` and a column ``value``; ``low`` and ``high`` where a value has an interval.
         pictures: Figures by name, drawn from this trial; those of the first seed are kept.
     """
 
@@ -110,6 +110,9 @@ def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
     keys = list(target.keys)
     grouped = runs.groupby(keys, sort=False, dropna=False)["value"]
     table = grouped.agg(mean="mean", spread="std", seeds="count").reset_index()
+    ends = [name for name in ("low", "high") if name in runs]
+    if ends:
+        table = table.merge(runs.groupby(keys, sort=False, dropna=False)[ends].mean().reset_index(), on=keys)
     if target.paper is None:
         return table
     return table.merge(target.paper, how="left", on=keys)
@@ -137,7 +140,7 @@ def _drawn(target: Target, scale: str) -> str:
 def _measured(details: Mapping[str, Any]) -> pd.DataFrame:
     """Return the table of a details; JSON has null where a number is missing."""
     table = pd.DataFrame(details["table"])
-    numbers = [name for name in ("mean", "spread", "paper") if name in table]
+    numbers = [name for name in ("mean", "spread", "paper", "low", "high") if name in table]
     return table.astype(dict.fromkeys(numbers, float))
 
 

@@ -1,33 +1,29 @@
-"""Encoders retrained on random halves of their data, and what became of test samples in each: the intervention.
-
-Labels define one of the outcomes and nothing else: training, views and fits never see them.
-"""
+"""The fixed studies of the intervention: rows of a data set, a recipe, and encoders trained by it on some of them."""
 
 from __future__ import annotations
 
 import hashlib
-import time
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from krepes.encoders import MLP, PretrainResult, pretrain
 from krepes.encoders.call import call
-from krepes.errors import InvalidInputError
+from krepes.kernels.entk import EmpiricalNTK
+from krepes.model import Krepes
+from krepes.objectives import OBJECTIVES
+from krepes.proof import scores
+from krepes.proof.subject import Subject, mixed
 from krepes.runs.augment import augmentation
 from krepes.runs.dataset import open_dataset, split
 from krepes.runs.settings import Settings
-from krepes.storage.tensorfile import read_tensors, write_tensors
 from krepes.views import Augmentation, ViewStream
 
 TRAIN, TEST, REFERENCE = 300, 20, 1_000
 """Rows to train on, outcomes of each kind, and samples that outcomes are measured against."""
-MARGIN, PAIR = "margin", "pair similarity"
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ def small_conv(channels: int, out: int) -> nn.Sequential:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class Study(Subject):
     """The samples of one repetition on one data set.
 
     Attributes:
@@ -126,26 +122,49 @@ class Study:
         """Return an encoder trained on all rows and its recording; each ``member`` has weights and views of its own."""
         return train(self, self.X, seed=mixed(self.seed, 2, member), record=True)
 
-    def outcomes(self, encoder: nn.Module) -> dict[str, Tensor]:
-        """Return margins and pair similarities ``(t,)`` of the embeddings by ``encoder``."""
-        return self.measured(call(encoder, self.test), call(encoder, self.reference))
+    def train(self, places: Tensor, seed: int) -> nn.Module:
+        """Return an encoder trained on the rows ``places`` ``(b,)``."""
+        return train(self, self.X[places], seed=seed).encoder
 
-    def measured(self, Z_test: Tensor, Z_reference: Tensor) -> dict[str, Tensor]:
-        """Return margins and pair similarities ``(t,)`` of embeddings ``(2t, d)`` and ``(r, d)``."""
-        return measure(Z_test, Z_reference, self.y_test, self.y_reference)
+    @property
+    def n(self) -> int:
+        """Number of training rows."""
+        return len(self.X)
 
+    @property
+    def group(self) -> Tensor:
+        """Which reference samples have the class of each test sample, ``(t, r)``."""
+        return self.y_test.chunk(2)[0][:, None] == self.y_reference
 
-@dataclass(frozen=True, eq=False)
-class Retrained:
-    """What came of the halves.
+    @property
+    def same_class(self) -> Tensor:
+        """Which rows have the class of each test sample, ``(n, t)``."""
+        return self.y[:, None] == self.y_test.chunk(2)[0]
 
-    Attributes:
-        member: Which rows each half holds, ``(halves, n)``, zeros and ones, float64.
-        outcomes: By name, ``(halves, retrainings, t)``, float64.
-    """
+    def views(self) -> ViewStream:
+        """Return the views of all rows that replays from the encoder see."""
+        return ViewStream(self.X, self.augment, seed=mixed(self.seed, 6))
 
-    member: Tensor
-    outcomes: dict[str, Tensor]
+    def embedded(self, encoder: nn.Module) -> Tensor:
+        """Return the embeddings of all rows, ``(n, d)``."""
+        return call(encoder, self.X)
+
+    def model(self, encoder: nn.Module) -> Krepes:
+        """Return a model of an encoder, fitted on all copies of the rows; every training row is a landmark."""
+        objective = self.loss if self.loss in OBJECTIVES else "barlow_twins"
+        first = range(min(len(self.X), 300))
+        model = Krepes(encoder, objective=objective, h=scores.H, landmarks=first, seed=self.seed, progress=False)
+        return model.fit(self.copies(scores.DRAWS))
+
+    def tangent(self, encoder: nn.Module, count: int) -> tuple[EmpiricalNTK, Tensor]:
+        """Return the kernel that an encoder is linearised with, and the first rows as landmarks."""
+        return EmpiricalNTK(encoder), self.X[:count]
+
+    def details(self) -> dict[str, Any]:
+        """Return plain values that tell one study from another."""
+        data = hashlib.sha256(self.X.contiguous().numpy().tobytes() + self.test.contiguous().numpy().tobytes())
+        recipe = {**asdict(self.recipe), "projector": list(self.recipe.projector)}
+        return {"recipe": recipe, "loss": self.loss, "seed": self.seed, "data": data.hexdigest()}
 
 
 def open_study(
@@ -193,99 +212,3 @@ def train(study: Study, X: Tensor, *, seed: int, record: bool = False) -> Pretra
         record=record,
         progress=False,
     )
-
-
-def retrain(
-    study: Study, halves: int, retrainings: int, *, path: str | Path | None = None, seconds: float = float("inf")
-) -> Retrained:
-    """Train anew on random halves of the rows, each encoder with weights and views of its own.
-
-    Args:
-        study: The samples.
-        halves: How many.
-        retrainings: Encoders for each.
-        path: A safetensors file that keeps every finished half; a later call goes on from there.
-        seconds: No half is begun after so many; the halves finished by then are returned, at least one.
-
-    Returns:
-        The outcomes of all.
-    """
-    n, start = len(study.X), time.monotonic()
-    member, outcomes = _finished(path, study, retrainings)
-    while len(member) < halves and (not len(member) or time.monotonic() - start < seconds):
-        number = len(member)
-        draw = torch.Generator().manual_seed(mixed(study.seed, 3, number))
-        half = torch.randperm(n, generator=draw)[: n // 2].sort().values
-        found = [_outcomes(study, half, mixed(study.seed, 4, number, again)) for again in range(retrainings)]
-        member = torch.cat([member, torch.zeros(1, n, dtype=torch.float64).index_fill(1, half, 1.0)])
-        outcomes = {
-            name: torch.cat([before, torch.stack([one[name] for one in found])[None]])
-            for name, before in outcomes.items()
-        }
-        if path is not None:
-            write_tensors(path, {"member": member, **outcomes}, _story(study, retrainings))
-    return Retrained(member[:halves], {name: values[:halves] for name, values in outcomes.items()})
-
-
-def _outcomes(study: Study, half: Tensor, seed: int) -> dict[str, Tensor]:
-    encoder = train(study, study.X[half], seed=seed).encoder
-    with torch.no_grad():
-        return {name: values.double() for name, values in study.outcomes(encoder).items()}
-
-
-def _story(study: Study, retrainings: int) -> dict[str, Any]:
-    data = hashlib.sha256(study.X.contiguous().numpy().tobytes() + study.test.contiguous().numpy().tobytes())
-    recipe = {**asdict(study.recipe), "projector": list(study.recipe.projector)}
-    return {
-        "recipe": recipe,
-        "loss": study.loss,
-        "seed": study.seed,
-        "data": data.hexdigest(),
-        "retrainings": retrainings,
-    }
-
-
-def _finished(path: str | Path | None, study: Study, retrainings: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return what an earlier call finished: halves ``(h, n)`` and outcomes ``(h, retrainings, t)``; none at first."""
-    t = len(study.test) // 2
-    if path is None or not Path(path).exists():
-        none = torch.zeros(0, len(study.X), dtype=torch.float64)
-        return none, {name: torch.zeros(0, retrainings, t, dtype=torch.float64) for name in (MARGIN, PAIR)}
-    tensors, details = read_tensors(path)
-    if details != _story(study, retrainings):
-        raise InvalidInputError(
-            f"{path} holds halves of another study: {details} against {_story(study, retrainings)}. Use another file, "
-            f"or delete this one if its retrainings are no longer wanted."
-        )
-    return tensors.pop("member"), tensors
-
-
-def measure(Z_test: Tensor, Z_reference: Tensor, y_test: Tensor, y_reference: Tensor) -> dict[str, Tensor]:
-    """Return both outcomes of embeddings; cosines are centred at the mean of the reference.
-
-    Args:
-        Z_test: ``(2t, d)``.
-        Z_reference: ``(r, d)``.
-        y_test: Classes, ``(2t,)``.
-        y_reference: Classes, ``(r,)``.
-
-    Returns:
-        ``margin``: of each of the first ``t``, the mean cosine to the reference samples of its class minus that to the
-        others; ``pair similarity``: the cosine of sample ``i`` and sample ``t + i``; ``(t,)`` each.
-    """
-    mean = Z_reference.mean(0)
-    U, V = normalize(Z_test - mean, dim=1), normalize(Z_reference - mean, dim=1)
-    first, second = U.chunk(2)
-    same = (y_test.chunk(2)[0][:, None] == y_reference).to(U)
-    weights = _shares(same) - _shares(1 - same)
-    return {MARGIN: (first @ V.T * weights).sum(1), PAIR: (first * second).sum(1)}
-
-
-def _shares(chosen: Tensor) -> Tensor:
-    """Return zeros and ones ``(t, r)`` as weights that sum to one in each line, or to zero where none is chosen."""
-    return chosen / chosen.sum(1, keepdim=True).clamp(min=1.0)
-
-
-def mixed(*numbers: int) -> int:
-    """Return a seed that is as good as independent for each tuple of numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])

@@ -38,10 +38,12 @@ def wide(table: pd.DataFrame, keys: Sequence[str], across: str) -> pd.DataFrame:
 
 
 def figure(row: dict[Any, Any]) -> str:
-    """Return mean, spread over seeds if there is one, and the paper's figure if there is one."""
+    """Return mean, spread over seeds or else the interval, and the paper's figure, as far as they are there."""
     text = "–" if pd.isna(row["mean"]) else _cell(float(row["mean"]))
     if not pd.isna(row["spread"]):
         text += f" ± {row['spread']:.2g}"
+    elif not pd.isna(row.get("low")):
+        text += f" [{row['low']:.2f}, {row['high']:.2f}]"
     if not pd.isna(row.get("paper")):
         text += f" ({_cell(float(row['paper']))})"
     return text

@@ -14,6 +14,8 @@ from krepes.concepts import ConceptVector
 from krepes.figures import landmark_strips, render
 from krepes.influence import How, Outcome, pull, similarity
 from krepes.influence import toward as along
+from krepes.influence.ladder import METHODS
+from krepes.runs.proving import proof_of
 from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
 
@@ -121,5 +123,6 @@ def study(
         seed=space.settings.seed,
         by_flags=True,
         notes=space.notes,
+        trust={method: said for method in METHODS if (said := proof_of(space.folder, method))},
         title=f"KREPES report on {space.title}",
     )

@@ -22,6 +22,7 @@ from krepes.data.tabular import TabularEncoder
 from krepes.data.values import categories
 from krepes.errors import InvalidInputError
 from krepes.runs.settings import Settings, flag
+from krepes.runs.store import is_run
 from krepes.views import Identity, ViewStream
 from krepes.views.source import RowsOf
 
@@ -177,7 +178,9 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
         found = _table(read_table(path, delimiter=settings.delimiter), path.name, settings, encoding)
     elif path.suffix == ".npy" and path.is_file():
         found = _array(path)
-    elif path.is_dir():
+    elif path.is_dir() and not (
+        settings.data in registry.DATASETS and is_run(path)
+    ):  # a run may bear the name of a data set
         found = _folder(path, settings)
     else:
         found = _named(settings, encoding)

@@ -12,6 +12,9 @@ from torch import nn
 
 from krepes import registry
 from krepes.encoders import PretrainResult, build_encoder, load_encoder, pretrain
+from krepes.encoders.pretrain import chosen_loss, make_twins
+from krepes.encoders.recording import Recording
+from krepes.encoders.training import Training, TrainingRecipe
 from krepes.errors import InvalidInputError
 from krepes.kernels import Kernel
 from krepes.runs.dataset import Dataset
@@ -118,6 +121,28 @@ def train_encoder(
         resume=resume,
         progress=progress,
     )
+
+
+def record_encoder(settings: Settings, dataset: Dataset, stream: ViewStream) -> Recording:
+    """Return the recording of the training of some settings, made from their seed without training."""
+    recipe = TrainingRecipe(
+        loss=settings.training_loss,
+        loss_options=dict(settings.loss_options),
+        projector=list(settings.projector),
+        epochs=settings.epochs,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        momentum=settings.momentum,
+        seed=settings.seed,
+        batch_size=stream.batch_size,
+        stream=stream.fingerprint(),
+        output=output_of(settings),
+    )
+    encoder, loss = fresh_encoder(settings, dataset, stream), chosen_loss(recipe.loss, recipe.loss_options)
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        twins = make_twins(encoder, stream, loss, settings.projector, settings.momentum, recipe.output)
+    return Recording.of(Training(twins, stream, recipe))
 
 
 def classic_kernel(settings: Settings, stream: ViewStream) -> Kernel:

@@ -26,6 +26,7 @@ from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
 from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.place import claimed
+from krepes.runs.recipe import RECIPE, Recipe, recipe_of
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import ROWS, read_manifest, rows_folder
 from krepes.runs.workspace import Workspace, column_and_value, require_group
@@ -66,11 +67,12 @@ def fit(
         stream = open_stream(settings, dataset, train)
         objective = require_sizes(settings, stream)
         require_encoder(settings, dataset, stream)
+        recipe = recipe_of(settings)
         encoder = open_encoder(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
-        workspace = Workspace(settings, dataset, train, dataset, test, stream, model)
+        workspace = Workspace(settings, dataset, train, dataset, test, stream, model, (), recipe, Path(folder))
         model.fit(stream, ids=workspace.train_ids, workdir=work)
-        files = run_files(settings, dataset, encoder, {"train": train, "test": test})
+        files = run_files(settings, dataset, encoder, {"train": train, "test": test}, recipe)
         rows = work / ROWS
         model.save(folder, files=files, rows=rows if rows.is_dir() else None)
         _reopen_rows(model, folder)
@@ -201,9 +203,9 @@ def make_model(
 
 
 def run_files(
-    settings: Settings, dataset: Dataset, encoder: nn.Module | Kernel, rows: dict[str, Tensor]
+    settings: Settings, dataset: Dataset, encoder: nn.Module | Kernel, rows: dict[str, Tensor], recipe: Recipe | None
 ) -> dict[str, bytes]:
-    """Return what a run folder keeps beside the model: settings, encoding, weights, split and fingerprint."""
+    """Return what a run folder keeps beside the model: settings, encoding, weights, recipe, split and fingerprint."""
     print_of = Fingerprint.of(dataset)
     files = {
         SETTINGS: _json(settings.to_dict()),
@@ -216,6 +218,8 @@ def run_files(
         files[ENCODING] = _json(dataset.encoding.to_dict())
     if isinstance(encoder, nn.Module):
         files[ENCODER] = weight_bytes(encoder)
+    if recipe is not None and recipe.settings != settings:
+        files[RECIPE] = _json(recipe.to_dict())
     return files
 
 

@@ -23,6 +23,7 @@ from krepes.runs.dataset import Dataset, open_dataset
 from krepes.runs.encoder import output_of
 from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.fitting import DATA, ENCODER, ENCODING, SETTINGS
+from krepes.runs.recipe import RECIPE, Recipe, on_the_spot
 from krepes.runs.settings import Settings
 from krepes.runs.store import file_path, read_file, read_manifest, rows_folder
 from krepes.runs.workspace import Workspace
@@ -68,7 +69,8 @@ def open_run(
     if rows is not None:
         model.data_ = RowStore.open(rows, memory_budget=model.memory_budget)
     test = test if asked is dataset else torch.arange(asked.n)
-    return Workspace(settings, dataset, train, asked, test, stream, model, notes)
+    recipe = _recipe(folder, manifest, settings, encoder)
+    return Workspace(settings, dataset, train, asked, test, stream, model, notes, recipe, folder)
 
 
 def _settings(folder: Path, manifest: dict[str, Any]) -> Settings:
@@ -79,6 +81,23 @@ def _settings(folder: Path, manifest: dict[str, Any]) -> Settings:
     except ValueError as error:
         raise RunFolderError(f"the settings of {folder} cannot be read ({error}).") from error
     return Settings.from_dict(values, f"{folder}/{SETTINGS}")
+
+
+def _recipe(
+    folder: Path, manifest: dict[str, Any], settings: Settings, encoder: str | nn.Module | None
+) -> Recipe | None:
+    """Return how the encoder was trained, by the factory of the fit or the caller's, or ``None`` if nobody knows."""
+    if isinstance(encoder, nn.Module):
+        return None
+    found = Recipe(settings) if on_the_spot(settings) else None
+    if RECIPE in manifest["files"]:
+        try:
+            found = Recipe.from_dict(json.loads(read_file(folder, manifest, RECIPE)), f"{folder}/{RECIPE}")
+        except (ValueError, AttributeError) as error:
+            raise RunFolderError(f"{RECIPE} of {folder} cannot be used: {error}. Fit the run again.") from error
+    # Only a factory that `_kernel` was allowed to import is named again.
+    named = settings.encoder if encoder is None else encoder
+    return None if found is None else replace(found, settings=replace(found.settings, encoder=named))
 
 
 def _stored_data(folder: Path, manifest: dict[str, Any]) -> tuple[dict[str, Tensor], Fingerprint]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +15,7 @@ from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import train_encoder
 from krepes.runs.fitting import require_encoder
+from krepes.runs.recipe import Recipe
 from krepes.runs.settings import Settings
 from krepes.storage.files import require_writable
 from krepes.storage.tensorfile import read_tensors
@@ -48,7 +49,8 @@ def pretrain_run(
     checkpoint = out.with_name(f"{out.name}{CHECKPOINT}")
     before = _finished_epochs(checkpoint)
     done = train_encoder(settings, dataset, stream, checkpoint=checkpoint, resume=True, progress=progress)
-    save_weights(done.encoder, out)
+    recipe = Recipe(replace(settings, data_dir=None), stream.fingerprint())
+    save_weights(done.encoder, out, recipe=recipe.to_dict())
     return pd.DataFrame([asdict(epoch) for epoch in done.history]), before == settings.epochs
 
 

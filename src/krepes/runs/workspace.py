@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
 from krepes.runs.dataset import Dataset
+from krepes.runs.recipe import Recipe
 from krepes.runs.settings import Settings
 from krepes.views import ViewStream
 
@@ -38,6 +40,8 @@ class Workspace:
         stream: The views of the training samples.
         model: The fitted model.
         notes: What a reader must know about the data, such as that they were changed after the fit.
+        recipe: How the encoder was trained, or ``None`` if nobody knows.
+        folder: Where the run lies.
     """
 
     settings: Settings
@@ -48,6 +52,8 @@ class Workspace:
     stream: ViewStream
     model: Krepes = field(repr=False)
     notes: tuple[str, ...] = ()
+    recipe: Recipe | None = None
+    folder: Path = Path()
 
     @cached_property
     def train_ids(self) -> list[Any]:
@@ -72,6 +78,10 @@ class Workspace:
     def test_samples(self) -> Batch:
         """The samples that are explained, ``(t, ...)``."""
         return self._plain(self.asked, self.test)
+
+    def held_out(self, places: Tensor) -> Batch:
+        """Return samples that are explained by their place among them, ``(b,)``, not augmented."""
+        return self._plain(self.asked, self.test[places])
 
     def train_samples(self, places: Tensor) -> Batch:
         """Return training samples by their place in the stream, ``(b,)``, not augmented."""

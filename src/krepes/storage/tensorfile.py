@@ -64,6 +64,15 @@ def read_tensors(path: str | Path) -> tuple[Tensors, Header]:
         raise InvalidInputError(f"{path} is not a whole safetensors file ({error}). Copy or save it again.") from error
 
 
+def read_header(path: str | Path) -> Header:
+    """Return the header of a safetensors file without its tensors; empty if it is none, or not ours."""
+    try:
+        with safe_open(path, framework="pt") as handle:
+            return _header(handle.metadata())
+    except (SafetensorError, OSError, ValueError):
+        return {}
+
+
 def tensor_bytes(tensors: Mapping[str, Tensor], header: Header | None = None) -> bytes:
     """Return what `write_tensors` would write, for a caller that hashes or sends it.
 

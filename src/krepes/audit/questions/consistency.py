@@ -46,6 +46,12 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
+def numbers(table: pd.DataFrame) -> dict[str, float]:
+    """Return the precision at the K that a person is shown."""
+    kept = table[(table["method"] == "influence") & (table["metric"] == "precision") & table["k"].isin(DEPTHS)]
+    return {f"precision at K = {k}": float(x) for k, x in zip(kept["k"], kept["estimate"], strict=True)}
+
+
 def headline(table: pd.DataFrame) -> tuple[str, str]:
     """Return the precision of the first landmark."""
     found = first_precision(table)["estimate"]
@@ -87,6 +93,7 @@ CONSISTENCY = Audit(
     verdict=verdict,
     views=views,
     headline=headline,
+    numbers=numbers,
     caveat="Classes reward similarity: plain kernel or latent neighbours are often as good, and a high share does not "
     "make an explanation right.",
 )

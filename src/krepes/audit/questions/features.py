@@ -84,6 +84,12 @@ def sentence(table: pd.DataFrame) -> str:
     return f"{found}; of the other {len(others)} columns {said}. Zero is what chance gives."
 
 
+def numbers(table: pd.DataFrame) -> dict[str, float]:
+    """Return the normalised gap of every column for which it is defined."""
+    order = ranked(table).dropna(subset="estimate").sort_values("column", kind="stable")
+    return {f"gap of {name}": float(gap) for name, gap in zip(order["column"], order["estimate"], strict=True)}
+
+
 def headline(table: pd.DataFrame) -> tuple[str, str] | None:
     """Return the column of the largest sure gap."""
     leading = leaders(table)
@@ -141,6 +147,7 @@ FEATURES = Audit(
     verdict=verdict,
     views=views,
     headline=headline,
+    numbers=numbers,
     caveat="A gap says that samples and their landmarks agree on a column, not that the column causes it: a column may "
     "stand in for another, such as a district for a group. Intervals hold model and landmarks fixed.",
 )

@@ -72,6 +72,11 @@ def _sentence(name: str, matrix: pd.DataFrame) -> str:
     )
 
 
+def numbers(table: pd.DataFrame) -> dict[str, float]:
+    """Return, for every way of grouping, the share of samples anchored in their own group."""
+    return {f"anchored in the own {name}": in_group(matrix)[0] for name, matrix in ours(table).items()}
+
+
 def headline(table: pd.DataFrame) -> tuple[str, str]:
     """Return who leans on whom in the grouping that the encoder separates best, or else how well it does."""
     found = ours(table)
@@ -145,6 +150,7 @@ GROUPS = Audit(
     verdict=verdict,
     views=views,
     headline=headline,
+    numbers=numbers,
     caveat="Anchoring in one's own group shows that the encoder separates the groups; whether that is wanted, and "
     "whether it harms anyone, is not a question the latent space answers.",
 )

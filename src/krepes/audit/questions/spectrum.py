@@ -57,6 +57,13 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
+def numbers(table: pd.DataFrame) -> dict[str, float]:
+    """Return the criteria after the step."""
+    after: Any = table.set_index("model").loc[END]
+    names = {"RankMe": "rankme", "H(AᵀA)": "entropy", "H(AᵀKA)": "entropy_kernel"}
+    return {name: float(after[key]) for name, key in names.items()}
+
+
 def headline(table: pd.DataFrame) -> tuple[str, str]:
     """Return the dimensions used after the step."""
     by: Any = table.set_index("model")
@@ -100,6 +107,7 @@ SPECTRUM = Audit(
     verdict=verdict,
     views=views,
     headline=headline,
+    numbers=numbers,
     caveat="More dimensions are not better in themselves: the number helps to compare models of the same size on the "
     "same data, and to notice collapse.",
     explains_step=False,

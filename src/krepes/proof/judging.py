@@ -1,23 +1,27 @@
-"""The intervention test on one study: retrain on random halves, and see which scores of rows predicted it.
+"""The intervention test on one subject: retrain on random halves, and see which scores of rows predicted it.
 
 Everything is kept in a folder as soon as it is finished: a killed test goes on where it was.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from tqdm import tqdm
 
-from krepes.reproduce.lds import lds, lds_interval, noise_ceiling, slope
-from krepes.reproduce.retraining import Retrained, Study, retrain
-from krepes.reproduce.scores import (
+from krepes.errors import KrepesError
+from krepes.proof.halves import Retrained, retrain
+from krepes.proof.lds import lds, lds_interval, noise_ceiling, slope
+from krepes.proof.result import CEILING, Proof
+from krepes.proof.scores import (
     RUNGS,
     Scored,
     score_gradients,
@@ -27,63 +31,14 @@ from krepes.reproduce.scores import (
     score_surrogate,
     score_warm,
 )
+from krepes.proof.subject import Subject, mixed
 from krepes.storage.tensorfile import read_tensors, write_tensors
 
-CEILING = "noise ceiling"
-TRUSTED, SIGN = 0.6, 0.3
-"""Parts of the noise ceiling from which rows, or only their sign, are worth trusting."""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What the test found.
-
-    Attributes:
-        table: Columns ``outcome, score, kind, value, low, high, slope, seconds``: the LDS of every score with its
-            bootstrap interval, and its calibration; the line of the noise ceiling has only a value.
-        halves: How many halves were retrained.
-        scores: By name of the method.
-        retrained: What came of the halves.
-    """
-
-    table: pd.DataFrame
-    halves: int
-    scores: dict[str, Scored] = field(repr=False)
-    retrained: Retrained = field(repr=False)
-
-    def verdict(self, outcome: str) -> str:
-        """Return what to trust about an outcome, in words.
-
-        Args:
-            outcome: ``"margin"`` or ``"pair similarity"``.
-
-        Returns:
-            One sentence with its figures.
-        """
-        of = self.table[self.table["outcome"] == outcome].set_index("score")
-        ceiling, rungs = float(of["value"][CEILING]), of[of["kind"] == "rung"]
-        best = str(rungs["value"].idxmax())
-        value, low = float(rungs["value"][best]), float(rungs["low"][best])
-        rival = of[of["kind"] == "baseline"]["value"].abs()
-        return in_words(best, value, low, ceiling, str(rival.idxmax()), float(rival.max()), self.halves)
-
-
-def in_words(best: str, value: float, low: float, ceiling: float, rival: str, other: float, halves: int) -> str:
-    """Return the verdict on a rung's LDS, with the lower bound of its interval and its strongest rival."""
-    part = value / ceiling if ceiling > 0 else 0.0
-    figures = (
-        f"{best} reaches {value:.2f} of a possible {ceiling:.2f} over {halves} halves, at least {low:.2f}; the best "
-        f"baseline, {rival}, {other:.2f}"
-    )
-    if low <= 0 or part < SIGN:
-        return f"do not trust row-level causes here: {figures}."
-    if part < TRUSTED or value <= other:
-        return f"trust only the sign of row-level causes here: {figures}."
-    return f"trust row-level causes here: {figures}."
+logger = logging.getLogger("krepes")
 
 
 def prove(
-    study: Study,
+    subject: Subject,
     folder: str | Path,
     *,
     halves: int = 60,
@@ -91,43 +46,65 @@ def prove(
     members: int = 1,
     seconds: float = float("inf"),
     methods: Sequence[str] = RUNGS,
+    progress: bool = False,
 ) -> Proof:
     """Retrain on random halves and judge every rung and every baseline.
 
     Args:
-        study: Data, recipe and loss.
+        subject: Data, recipe and loss.
         folder: Keeps scores and halves; a later call goes on from there.
         halves: How many.
-        retrainings: Encoders for each half.
+        retrainings: Encoders for each half, at least two.
         members: Trainings whose replays are averaged.
-        seconds: Of retraining in this call; what is finished by then is judged.
+        seconds: No half is begun after so many, counted from the call; what is finished by then is judged.
         methods: Rungs to judge beside the baselines.
+        progress: Show bars with the time left.
 
     Returns:
         The proof.
     """
-    folder = Path(folder)
-    scores = all_scores(study, folder / "scores", members=members, methods=methods)
-    retrained = retrain(study, halves, retrainings, path=folder / "halves.safetensors", seconds=seconds)
-    return Proof(judge_scores(scores, retrained), len(retrained.member), scores, retrained)
+    folder, began = Path(folder), time.monotonic()
+    scores, left_out = all_scores(subject, folder / "scores", members=members, methods=methods, progress=progress)
+    training = _training(subject, folder / "training.safetensors")
+    path, left = folder / "halves.safetensors", seconds - (time.monotonic() - began)
+    retrained = retrain(subject, halves, retrainings, path=path, seconds=left, progress=progress)
+    return Proof(judge_scores(scores, retrained), len(retrained.member), training, left_out, scores, retrained)
 
 
-def all_scores(study: Study, folder: Path, *, members: int, methods: Sequence[str]) -> dict[str, Scored]:
-    """Return the scores of every method, from the folder where they were made before."""
+def _training(subject: Subject, path: Path) -> float:
+    """Return the seconds of one training on all rows, measured once."""
+    if not path.exists():
+        began = time.monotonic()
+        subject.train(torch.arange(subject.n), mixed(subject.seed, 8))
+        write_tensors(path, {}, {"seconds": time.monotonic() - began})
+    return float(read_tensors(path)[1]["seconds"])
+
+
+def all_scores(
+    subject: Subject, folder: Path, *, members: int, methods: Sequence[str], progress: bool = False
+) -> tuple[dict[str, Scored], dict[str, str]]:
+    """Return the scores of every method, from the folder where they were made before, and why some have none."""
     makers: dict[str, Callable[[], Scored | dict[str, Scored]]] = {
-        "surrogate": lambda: score_surrogate(study),
-        "gradients": lambda: score_gradients(study, projector=False),
-        "projected gradients": lambda: score_gradients(study, projector=True),
-        "rest": lambda: score_rest(study),
+        "surrogate": lambda: score_surrogate(subject),
+        "gradients": lambda: score_gradients(subject, projector=False),
+        "projected gradients": lambda: score_gradients(subject, projector=True),
+        "rest": lambda: score_rest(subject),
     }
-    makers |= {"lazy": lambda: score_lazy(study)} if "lazy" in methods else {}
-    makers |= {"warm": lambda: score_warm(study)} if "warm" in methods else {}
+    makers |= {"lazy": lambda: score_lazy(subject)} if "lazy" in methods else {}
+    makers |= {"warm": lambda: score_warm(subject)} if "warm" in methods else {}
     if "replay" in methods:
-        makers |= {f"replay {k}": partial(score_replay, study, k) for k in range(members)}
+        makers |= {f"replay {k}": partial(score_replay, subject, k) for k in range(members)}
     found: dict[str, Scored] = {}
-    for name, make in makers.items():
-        found |= _kept(folder / re.sub(r"\W+", "-", name), name, make)
-    return averaged(found)
+    left_out: dict[str, str] = {}
+    with tqdm(makers.items(), desc="scores", disable=not progress) as bar:
+        for name, make in bar:
+            bar.set_postfix_str(name)
+            try:
+                found |= _kept(folder / re.sub(r"\W+", "-", name), name, make)
+            except KrepesError as error:
+                left_out[name] = str(error)
+                logger.warning("%s has no scores here: %s", name, error)
+    return averaged(found), left_out
 
 
 def averaged(found: dict[str, Scored]) -> dict[str, Scored]:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 
 def spearman(A: Tensor, B: Tensor) -> Tensor:
-    """Return the rank correlation of each column of ``A`` with that of ``B``, ``(halves, t)`` each, as ``(t,)``."""
-    ranks = (torch.from_numpy(rankdata(X.numpy(), axis=0)) for X in (A, B))
-    a, b = (r - r.mean(0) for r in ranks)
-    return (a * b).sum(0) / (a.square().sum(0) * b.square().sum(0)).sqrt().clamp(min=1e-12)
+    """Return the rank correlation of each column of ``A`` with that of ``B``, ``(..., halves, t)``, as ``(..., t)``."""
+    ranks = (torch.from_numpy(rankdata(X.numpy(), axis=-2)) for X in (A, B))
+    a, b = (r - r.mean(-2, keepdim=True) for r in ranks)
+    return (a * b).sum(-2) / (a.square().sum(-2) * b.square().sum(-2)).sqrt().clamp(min=1e-12)
 
 
 def lds(scores: Tensor, member: Tensor, outcomes: Tensor) -> float:
@@ -77,11 +77,9 @@ def lds_interval(scores: Tensor, member: Tensor, outcomes: Tensor, *, resamples:
     """
     predicted, measured = member @ scores.to(member), outcomes.mean(1)
     draw = torch.Generator().manual_seed(seed)
-    found = [
-        float(spearman(predicted[i], measured[i]).mean())
-        for i in (torch.randint(len(member), (len(member),), generator=draw) for _ in range(resamples))
-    ]
-    low, high = np.quantile(found, [0.025, 0.975])
+    drawn = torch.stack([torch.randint(len(member), (len(member),), generator=draw) for _ in range(resamples)])
+    found = spearman(predicted[drawn], measured[drawn]).mean(-1)
+    low, high = np.quantile(found.numpy(), [0.025, 0.975])
     return Interval(lds(scores, member, outcomes), float(low), float(high))
 
 

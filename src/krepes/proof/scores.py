@@ -1,0 +1,174 @@
+"""The scores of every rung and of every baseline for the rows of a subject, from encoders trained on all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from krepes import influence as inf
+from krepes.attribution import attribute, latent_cosine
+from krepes.encoders.call import call, cast, home
+from krepes.errors import InvalidInputError
+from krepes.influence.gradients import RIDGES, row_gradients
+from krepes.influence.linearised import Linearised
+from krepes.influence.reverse import forward
+from krepes.influence.rungs import Embed, lazy, of_encoder, recorded_steps, replay, warm
+from krepes.influence.warm import warm_steps
+from krepes.model import Krepes
+from krepes.proof.subject import Subject, mixed
+
+Scores = dict[str, Tensor]
+"""By name of the outcome, ``(n, t)``, float64."""
+
+RUNGS = ("surrogate", "lazy", "warm", "replay")
+H, DRAWS, LANDMARKS, GRADIENT_DRAWS = 64, 16, 128, 4
+GRADIENT_BYTES = 2**33
+"""What the gradients of all rows may take; they are left out beyond it."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of one method, with what it took."""
+
+    scores: Scores = field(repr=False)
+    seconds: float
+    details: dict[str, Any]
+
+
+def explained(subject: Subject) -> Callable[[Embed], Tensor]:
+    """Return both outcomes of all test samples, side by side, as a function of what embeds samples."""
+
+    def outcomes(embed: Embed) -> Tensor:
+        found = subject.measured(embed(subject.test), embed(subject.reference))
+        return torch.cat([found[name] for name in subject.names])
+
+    return outcomes
+
+
+def both(subject: Subject, dw: Tensor) -> Scores:
+    """Return scores ``(n, 2t)`` by the name of their outcome."""
+    return dict(zip(subject.names, dw.to("cpu", torch.float64).chunk(2, dim=1), strict=True))
+
+
+def score_warm(subject: Subject, member: int = 0) -> Scored:
+    """Return the warm replay of one member."""
+    trained = subject.record(member)
+    stream = subject.views()
+    outcomes = explained(subject)
+    found = warm(trained.encoder, stream, subject.loss, outcomes, progress=False)
+    return Scored(both(subject, found.dw), found.seconds, found.details)
+
+
+def score_lazy(subject: Subject, member: int = 0) -> Scored:
+    """Return the lazy replay of one member, linearised in its landmarks."""
+    encoder = subject.record(member).encoder
+    stream = subject.views()
+    began = time.monotonic()
+    linearised = Linearised.of(encoder, *subject.tangent(encoder, LANDMARKS))
+    draws = subject.lazy_draws or DRAWS // 2
+    found = lazy(linearised, stream, subject.loss, explained(subject), draws=draws, progress=False)
+    return Scored(both(subject, found.dw), time.monotonic() - began, found.details)
+
+
+def score_replay(subject: Subject, member: int = 0) -> Scored:
+    """Return the replay of one member's whole training."""
+    trained = subject.record(member)
+    assert trained.recording is not None
+    outcomes = explained(subject)
+    found = replay(trained.encoder, subject.stream(member), [trained.recording], outcomes, progress=False)
+    return Scored(both(subject, found.dw), found.seconds, found.details)
+
+
+def score_surrogate(subject: Subject, member: int = 0) -> dict[str, Scored]:
+    """Return counterfactual influence through the kernel surrogate, and the similarities that explain it."""
+    encoder = subject.record(member).encoder
+    began = time.monotonic()
+    model = subject.model(encoder)
+    with torch.no_grad():
+        Z = subject.embedded(encoder)
+        Z_test, Z_reference = (call(encoder, cast(X, *home(encoder))) for X in (subject.test, subject.reference))
+    attribution = attribute(model, subject.test)
+    found = counterfactual(subject, model)
+    seconds = time.monotonic() - began
+    similar = {
+        "influence score IS": _of_landmarks(subject, model, attribution.scores),
+        "directional": _of_landmarks(subject, model, attribution.directional),
+        "kernel similarity": subject.kernel(model, attribution),
+        "latent cosine": latent_cosine(Z_test, Z, mean=Z_reference.mean(0)),
+    }
+    others = {name: Scored(_of_samples(subject, values), seconds, {}) for name, values in similar.items()}
+    return {"surrogate": Scored(found, seconds, {"damping": model.solution_.damping}), **others}
+
+
+def score_gradients(subject: Subject, member: int = 0, *, projector: bool) -> dict[str, Scored]:
+    """Return the dot product of exact gradients, and TRAK at every ridge, on the embedding or on the projection."""
+    trained = subject.record(member)
+    assert trained.recording is not None
+    encoder = trained.encoder
+    _require_memory(subject.n, sum(x.numel() for x in encoder.parameters()))
+    stream = subject.views()
+    began = time.monotonic()
+    steps = warm_steps(encoder, stream, subject.loss, lr=1.0, batch=subject.n)
+    state = steps.start()
+    if projector:
+        recorded = recorded_steps(trained.recording, encoder, subject.stream(member))
+        state = forward(recorded, recorded.start(), torch.ones(recorded.n), recorded.T)[-1]
+        steps = replace(recorded, views=steps.views)
+    measure = of_encoder(explained(subject), encoder)
+    found = row_gradients(steps, state, measure, range(GRADIENT_DRAWS))
+    seconds = time.monotonic() - began
+    where = ", projector" if projector else ""
+    scored = {f"gradient dot product{where}": found.dot()}
+    scored |= {f"TRAK{where}, ridge {ridge:g}": found.trak(ridge) for ridge in RIDGES}
+    return {name: Scored(both(subject, values), seconds, {}) for name, values in scored.items()}
+
+
+def score_rest(subject: Subject) -> dict[str, Scored]:
+    """Return random scores, and whether a row has the class of the test sample."""
+    draw = torch.Generator().manual_seed(mixed(subject.seed, 5))
+    noise = torch.randn(subject.n, 2 * subject.t, generator=draw, dtype=torch.float64)
+    found, same = {"random": Scored(both(subject, noise), 0.0, {})}, subject.same_class
+    if same is not None:
+        found["same-class count (uses labels)"] = Scored({subject.first: same.double()}, 0.0, {})
+    return found
+
+
+def counterfactual(subject: Subject, model: Krepes) -> Scores:
+    """Return the influence of every row, the sum over its copies, on both outcomes of the surrogate."""
+    reference = inf.rows(model, subject.reference)
+    centre = reference.Kbar.mean(0)
+    K_test, K_reference = inf.rows(model, subject.test).Kbar - centre, reference.Kbar - centre
+    one = [inf.AugmentedRows(k[None]) for k in K_test]
+    t, groups = subject.t, subject.group
+    parts = [[inf.AugmentedRows(K_reference[chosen]) for chosen in (groups[i], ~groups[i])] for i in range(t)]
+    margins = [inf.pull(model, one[i], *parts[i]) for i in range(t)]
+    pairs = [inf.similarity(model, one[i], one[t + i]) for i in range(t)]
+    found = torch.from_numpy(inf.influence_of(model, margins + pairs, progress=False).values)
+    copies = len(found) // subject.n
+    return both(subject, found.unflatten(0, (copies, subject.n)).sum(0) / len(found))
+
+
+def _of_landmarks(subject: Subject, model: Krepes, scores: Tensor) -> Tensor:
+    """Return scores of landmarks ``(2t, m)`` as scores of all rows ``(2t, n)``: a row that is none has zero."""
+    return scores.new_zeros(len(scores), subject.n).index_copy(1, model.landmarks_, scores)
+
+
+def _of_samples(subject: Subject, similarity: Tensor) -> Scores:
+    """Return scores from similarities ``(2t, n)`` of test samples and rows: a pair has the product of its two."""
+    first, second = similarity.to("cpu", torch.float64).T.chunk(2, dim=1)
+    return dict(zip(subject.names, (first, first * second), strict=True))
+
+
+def _require_memory(n: int, P: int) -> None:
+    """Refuse gradients of all rows, ``(n, P)`` for each draw and a few copies, that would fill the memory."""
+    taken = 4 * n * P * (GRADIENT_DRAWS + 3)
+    if taken > GRADIENT_BYTES:
+        raise InvalidInputError(
+            f"the gradients of {n:,} rows in {P:,} parameters take {taken / 2**30:.0f} GiB, more than "
+            f"{GRADIENT_BYTES / 2**30:.0f}: gradient dot product and TRAK are left out"
+        )

@@ -1,0 +1,68 @@
+"""The ladder as a picture: what each rung costs, and how much of what can be known it predicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from krepes.figures.style import BLUE, GREY, INK, PALE, new_figure, styled
+from krepes.proof.result import CEILING, TRAINING
+from krepes.proof.scores import RUNGS
+from krepes.proof.subject import MARGIN, PAIR
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SECONDS = "seconds for each outcome"
+"""Name of the lines that hold costs."""
+QUARTERS = (0.25, 0.5, 0.75)
+
+
+@styled
+def ladder(table: pd.DataFrame) -> Figure:
+    """Draw part of the ceiling against cost, each rung at its medians over the studies.
+
+    Args:
+        table: ``data, loss, outcome, score, value``; costs under `SECONDS`, one training among them.
+
+    Returns:
+        The figure.
+    """
+    cost = _pivot(table, SECONDS)
+    trainings = (cost.drop(index=TRAINING) / cost.loc[TRAINING]).median(axis=1)
+    figure = new_figure(3.4)
+    for ax, outcome in zip(figure.subplots(1, 2, sharex=True, sharey=True), (MARGIN, PAIR), strict=True):
+        value = _pivot(table, outcome)
+        parts = value.drop(index=CEILING) / value.loc[CEILING]
+        _steps(ax, parts, trainings)
+        ax.set_title(outcome, loc="left")
+    figure.supxlabel("cost of one outcome, in trainings of the encoder; logarithmic", fontsize=9)
+    figure.supylabel("part of the noise ceiling", fontsize=9)
+    return figure
+
+
+def _pivot(table: pd.DataFrame, outcome: str) -> pd.DataFrame:
+    return table[table["outcome"] == outcome].pivot_table(index="score", columns=["data", "loss"], values="value")
+
+
+def _steps(ax: Axes, parts: pd.DataFrame, trainings: pd.Series[float]) -> None:
+    """Draw rungs as points with half of the studies as bars, and the best baseline of each study as a band."""
+    rungs = [name for name in RUNGS if name in parts.index and name in trainings.index]
+    rivals = parts.drop(index=[name for name in RUNGS if name in parts.index]).abs().max()
+    low, middle, high = np.quantile(rivals, QUARTERS)
+    ax.axhspan(low, high, color=PALE, linewidth=0)
+    ax.axhline(middle, color=GREY, linewidth=0.8)
+    ax.text(0.99, middle, "best baseline", transform=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=8)
+    for name in rungs:
+        of, x = parts.loc[name].dropna(), float(trainings[name])
+        below, at, above = np.quantile(of, QUARTERS)
+        ax.plot([x, x], [below, above], color=BLUE, linewidth=2)
+        ax.plot(x, at, "o", color=BLUE)
+        ax.annotate(name, (x, at), (6, -3), textcoords="offset points", color=INK)
+    ax.axhline(1.0, color=GREY, linewidth=0.8, linestyle="--")
+    ax.set_xscale("log")
+    ax.set_ylim(min(0.0, ax.get_ylim()[0]), 1.05)
+    ax.margins(x=0.2)

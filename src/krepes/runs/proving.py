@@ -1,0 +1,138 @@
+"""``krepes prove``: the intervention test on a run, kept beside it, and what later answers say of it.
+
+The proof lies in ``RUN.proof``, not inside the run: a run folder stays what its hash and its signature cover. It names
+that hash, so that the proof of an earlier fit is never taken for one of this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from krepes._checks import require_range
+from krepes.errors import RunFolderError
+from krepes.proof import Proof
+from krepes.proof.judging import prove as put_to_the_test
+from krepes.proof.scores import RUNGS
+from krepes.runs.opening import open_run
+from krepes.runs.place import LOCK
+from krepes.runs.store import read_manifest, versions
+from krepes.runs.subject import run_subject
+from krepes.runs.workspace import Workspace
+from krepes.storage.files import publish, require_writable
+
+logger = logging.getLogger("krepes")
+PROOF, FORMAT = "proof.json", 1
+
+
+def prove(
+    run: str | Path | Workspace,
+    *,
+    label: str | None = None,
+    minutes: float = 30.0,
+    halves: int = 60,
+    retrainings: int = 2,
+    members: int = 1,
+    seed: int = 0,
+    progress: bool = True,
+    **opening: Any,
+) -> Proof:
+    """Retrain random halves of a run's rows, and see whether its row-level causes predicted what came of it.
+
+    Args:
+        run: A run folder, or an opened run.
+        label: Column that defines the margin of a sample; by default its neighbours by the encoder do.
+        minutes: No half is begun after so many; called again, the test goes on where it was.
+        halves: At most so many.
+        retrainings: Encoders for each half; two tell noise from effect.
+        members: Trainings that a replay averages.
+        seed: Of the outcomes, the halves and their trainings.
+        progress: Show bars with the time left.
+        **opening: As `krepes.runs.opening.open_run` takes them, where ``run`` is a folder.
+
+    Returns:
+        The proof: a table, its costs and a verdict in words. It is also kept beside the run, see `proof_of`.
+    """
+    for name, value, low in (("minutes", minutes, 0), ("halves", halves, 2), ("retrainings", retrainings, 2)):
+        require_range(value, name, low=low)
+    require_range(members, "members", low=1)
+    space = run if isinstance(run, Workspace) else open_run(run, **opening)
+    sha = str(read_manifest(space.folder)["run_sha256"])
+    subject = run_subject(space, sha, label or space.settings.label, seed)
+    told = {**subject.details(), "retrainings": retrainings}
+    folder = proof_folder(space.folder)
+    require_writable(folder / PROOF, "the proof")
+    key = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    sizes: dict[str, Any] = {"halves": halves, "retrainings": retrainings, "members": members}
+    with _alone(folder):
+        found = put_to_the_test(subject, folder / key, **sizes, seconds=60 * minutes, progress=progress)
+        _keep(found, folder / PROOF, told)
+    return found
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None, None, None]:
+    """Hold the folder of a proof while it is written."""
+    try:
+        with FileLock(folder / LOCK, blocking=False):
+            yield
+    except Timeout as error:
+        raise RunFolderError(f"another process is proving {folder.stem}. Wait until it has finished.") from error
+
+
+def proof_folder(run: str | Path) -> Path:
+    """Return where the proof of a run lies: beside it."""
+    folder = Path(run).resolve()
+    return folder.with_name(f"{folder.name}.proof")
+
+
+def proof_of(run: str | Path, method: str | None = None) -> str | None:
+    """Return what retraining said of a run's row-level causes.
+
+    Args:
+        run: The run folder.
+        method: The rung whose answers are asked about; by default the best.
+
+    Returns:
+        A sentence with figures, or ``None`` if it was not measured, or only for an earlier fit or other rungs.
+    """
+    path = proof_folder(run) / PROOF
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["format"] != FORMAT or kept["subject"]["run"] != read_manifest(run)["run_sha256"]:
+            return None
+        words = {outcome: told.get(method or "best") for outcome, told in kept["verdicts"].items()}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("%s cannot be used (%s): prove the run again", path, error)
+        return None
+    if not words or not all(isinstance(text, str) for text in words.values()):
+        return None
+    return "measured by retraining: " + " ".join(f"{outcome}: {text}" for outcome, text in words.items())
+
+
+def _keep(found: Proof, path: Path, subject: dict[str, Any]) -> None:
+    rungs = [name for name in RUNGS if name in found.scores]
+    verdicts = {
+        outcome: {"best": found.verdict(outcome), **{rung: found.verdict(outcome, rung) for rung in rungs}}
+        for outcome in found.outcomes
+    }
+    told = {
+        "format": FORMAT,
+        "subject": subject,
+        "halves": found.halves,
+        "verdicts": verdicts,
+        "left_out": dict(found.left_out),
+        "table": json.loads(found.table.to_json(orient="records")),
+        "costs": json.loads(found.costs().to_json(orient="records")),
+        "versions": versions(),
+    }
+    publish(path, lambda temporary: temporary.write_text(json.dumps(told, indent=2, sort_keys=True) + "\n"))
