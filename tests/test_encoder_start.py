@@ -17,7 +17,6 @@ from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
 from krepes.engine.residual import NEAR, Residual, moved
 from krepes.errors import InvalidInputError
-from krepes.influence.whatif import without
 from krepes.kernels.classic import RBF
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.model import Krepes
@@ -171,7 +170,7 @@ def test_influence_equals_the_finite_difference_of_a_resolved_update(name, X):
 
 def test_a_model_without_rows_is_a_fit_without_them(X):
     model = fit(X, "barlow_twins")
-    less = without(model, [3, 4])
+    less = model.without([3, 4])
     kept = [i for i in range(N) if i not in {3, 4}]
     Kbar = torch.nn.functional.pad(
         torch.stack([model.model_rows(view) for view in model.stream_.views_of(torch.tensor(kept))]), (0, 1), value=1.0

@@ -16,6 +16,7 @@ from krepes.influence import How, Outcome, pull, similarity
 from krepes.influence import toward as along
 from krepes.influence.ladder import METHODS
 from krepes.runs.proving import proof_of
+from krepes.runs.retraining import training_loss
 from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
 
@@ -119,7 +120,7 @@ def study(
         k=min(k, len(model.landmark_ids_)),
         counterfactual=counterfactual,
         method=method,
-        how=How(loss=space.settings.training_loss, seconds=SECONDS),
+        how=How(loss=training_loss(space), seconds=SECONDS),
         seed=space.settings.seed,
         by_flags=True,
         notes=space.notes,
