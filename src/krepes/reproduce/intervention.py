@@ -43,7 +43,7 @@ def run(trial: Trial) -> Findings:
     """Return the LDS of every rung and baseline in each study, what rungs cost, and the scatter of one study."""
     rows: list[Line] = []
     pictures = {}
-    for data, loss, n in STUDIES:
+    for data, loss, n in (study for study in STUDIES if not trial.only or study[0] in trial.only):
         study = open_study(data, trial.data_dir, trial.seed, loss=loss, train_rows=n)
         many = "" if n == TRAIN else f"-{n}"
         found = prove(
@@ -172,4 +172,5 @@ INTERVENTION = Target(
     "and one repetition of MNIST with Barlow Twins, seed 0, and left alone.",
     draw=draw,
     judge=judge,
+    studies=True,
 )
