@@ -155,9 +155,11 @@ def test_fewer_seeds_and_some_data_are_said_over_the_table(tmp_path, three_seeds
     reproduce(studies, "quick", None, tmp_path, seeds=1, only=["b"])
     page = (tmp_path / "toy-quick.md").read_text()
     assert "`krepes reproduce toy --scale quick --seeds 1 --only b`" in page and "| b | 0.5 [0.40, 0.60] |" in page
-    with pytest.raises(InvalidInputError, match="--only: toy has the data a, b; c is not among them"):
+    with pytest.raises(InvalidInputError, match="--only c: toy takes a, b there"):
         reproduce(studies, "quick", None, tmp_path, only=["c"])
-    with pytest.raises(InvalidInputError, match="--only: toy needs all of its data"):
+    with pytest.raises(InvalidInputError, match="--only a: toy takes none there"):
         reproduce(replace(studies, studies=False), "quick", None, tmp_path, only=["a"])
+    with pytest.raises(InvalidInputError, match="--without slow: toy takes quick there"):
+        reproduce(replace(studies, optional=("quick",)), "quick", None, tmp_path, only=["a"], without=["slow"])
     with pytest.raises(InvalidInputError, match="seeds=0"):
         reproduce(studies, "quick", None, tmp_path, seeds=0)

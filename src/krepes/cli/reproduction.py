@@ -17,6 +17,9 @@ def reproduce(
     only: Annotated[
         list[str] | None, typer.Option(help="A data set of a target that is made of studies (repeatable).")
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="A method to leave out, such as replay of intervention (repeatable).")
+    ] = None,
     out: o.Out = "results",
     data_dir: o.DataDir = None,
     page: Annotated[str, typer.Option(help="Where `page` writes all results of the scale.")] = "docs/reproduction.md",
@@ -39,7 +42,7 @@ def reproduce(
         say(str(write_page(out, scale, page, list(TARGETS.values()))))
         return
     for target in TARGETS.values() if name == "all" else [find_target(name)]:
-        table = run(target, scale, data_dir, out, seeds=seeds, only=only or ())
+        table = run(target, scale, data_dir, out, seeds=seeds, only=only or (), without=without or ())
         if as_json:
             show_json(table)
             continue

@@ -53,6 +53,7 @@ class Target:
         draw: A figure of the table over all seeds.
         judge: What the issue of the table asks for, as ``(claim, whether it holds)``, from the table.
         studies: Whether each data set is a study of its own, so that some can be run without the others.
+        optional: Methods that can be left out.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Target:
     draw: Callable[[pd.DataFrame], Figure] | None = None
     judge: Callable[[pd.DataFrame], list[tuple[str, bool]]] | None = None
     studies: bool = False
+    optional: tuple[str, ...] = ()
 
 
 def reproduce(
@@ -76,6 +78,7 @@ def reproduce(
     *,
     seeds: int | None = None,
     only: Sequence[str] = (),
+    without: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Run a target over its seeds and write ``<name>-<scale>.json``, ``.md`` and ``.png``.
 
@@ -86,6 +89,7 @@ def reproduce(
         folder: Where the results go; its folder ``encoders`` keeps what was trained, for the next target.
         seeds: Repetitions, where the scale's number would take too long; the table says how many there were.
         only: Data sets to look at, if the target's are studies of their own; by default all.
+        without: Methods to leave out, of those that the target says can be.
 
     Returns:
         One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
@@ -94,8 +98,10 @@ def reproduce(
     if seeds is not None:
         require_range(seeds, "seeds", low=1)
         size = replace(size, seeds=seeds)
-    _require_data(target, only)
-    found = [target.run(Trial(size, seed, data_dir, folder / "encoders", tuple(only))) for seed in range(size.seeds)]
+    _require_choice("--only", target, only, target.data if target.studies else ())
+    _require_choice("--without", target, without, target.optional)
+    trial = Trial(size, 0, data_dir, folder / "encoders", tuple(only), tuple(without))
+    found = [target.run(replace(trial, seed=seed)) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
     pictures = {f"{target.name}-{scale}-{name}.png": figure for name, figure in found[0].pictures.items()}
     for name, figure in pictures.items():
@@ -104,6 +110,7 @@ def reproduce(
         "target": target.name,
         "scale": asdict(size),
         "only": list(only),
+        "without": list(without),
         "commit": commit,
         "versions": versions(),
         "table": json.loads(table.to_json(orient="records")),
@@ -117,16 +124,12 @@ def reproduce(
     return table
 
 
-def _require_data(target: Target, only: Sequence[str]) -> None:
-    """Refuse data sets that a target does not have, or that it cannot be run on by themselves."""
-    unknown = [name for name in only if name not in target.data]
-    if unknown or (only and not target.studies):
-        known = ", ".join(target.data)
-        raise InvalidInputError(
-            f"--only: {target.name} has the data {known}; {', '.join(unknown)} is not among them."
-            if unknown
-            else f"--only: {target.name} needs all of its data ({known}). Leave it out."
-        )
+def _require_choice(flag: str, target: Target, chosen: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse what a target does not have, or cannot be run with or without."""
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        takes = f"takes {', '.join(known)}" if known else "takes none"
+        raise InvalidInputError(f"{flag} {unknown[0]}: {target.name} {takes} there.")
 
 
 def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
