@@ -35,13 +35,17 @@ def ladder(table: pd.DataFrame) -> Figure:
     trainings = (cost.drop(index=TRAINING) / cost.loc[TRAINING]).median(axis=1)
     figure = new_figure(3.4)
     for ax, outcome in zip(figure.subplots(1, 2, sharex=True, sharey=True), (MARGIN, PAIR), strict=True):
-        value = _pivot(table, outcome)
-        parts = value.drop(index=CEILING) / value.loc[CEILING]
-        _steps(ax, parts, trainings)
+        _steps(ax, parts_of_ceiling(_pivot(table, outcome)), trainings)
         ax.set_title(outcome, loc="left")
     figure.supxlabel("cost of one outcome, in trainings of the encoder; logarithmic", fontsize=9)
     figure.supylabel("part of the noise ceiling", fontsize=9)
     return figure
+
+
+def parts_of_ceiling(value: pd.DataFrame) -> pd.DataFrame:
+    """Return LDS by score and study as parts of the noise ceiling; a study without one, where it is zero, has none."""
+    known = value.loc[:, (value.loc[CEILING] > 0).to_numpy()]
+    return known.drop(index=CEILING) / known.loc[CEILING]
 
 
 def _pivot(table: pd.DataFrame, outcome: str) -> pd.DataFrame:
