@@ -242,7 +242,7 @@ def test_planted_column_comes_first_above_every_noise_column_in_19_of_20_seeds(k
     wins = 0
     for seed in range(20):
         people, model, X, rows, landmark_rows, space = planted(seed, kernel=kernel)
-        found = alignment_gap(model, X, rows, landmark_rows, space).ranked().set_index("column")
+        found = alignment_gap(model, X, rows, landmark_rows, space, draws=0).ranked().set_index("column")
         noise = found.loc[list(people.noise_columns), "high"].max()
         wins += found.index[0] == people.driver and found.loc[people.driver, "low"] > noise
     assert wins >= 19
@@ -295,16 +295,16 @@ def test_unseen_noise_is_flagged_in_at_most_5_percent_of_60_seeds_and_the_plante
 
 
 def test_the_planted_column_passes_its_null_and_unseen_noise_does_not():
-    for seed in range(3):
+    for seed in range(2):
         found, driver = judged(seed)
         passed = found[found["p_corrected"] <= LEVEL]["column"].tolist()
         assert passed[0] == driver and not set(passed) & set(unseen(5, 0))
 
 
 def test_strong_landmarks_make_noise_look_sure_to_an_interval_but_not_to_the_null(generator):
-    """Three landmarks attract everyone: what they happen to share shows in all samples. 200 columns of coins."""
+    """Three landmarks attract everyone: what they happen to share shows in all samples. 200 bent coins."""
     rng = np.random.default_rng(0)
-    train = pd.DataFrame({f"coin {j}": rng.choice(["heads", "tails"], 300) for j in range(200)})
+    train = pd.DataFrame({f"coin {j}": rng.random(300) < 0.8 for j in range(200)})
     scores = torch.rand(80, 30, generator=generator).double() + 2.0 * (torch.arange(30) < 3)
     found = alignment_of(scores, train[200:280], train[:30], FeatureSpace.of(train), k=3).ranked()
     assert (found["low"] > 0).mean() > 0.2
