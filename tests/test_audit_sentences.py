@@ -99,7 +99,7 @@ def test_features_name_the_largest_gaps_beyond_their_null_and_the_one_that_follo
         assert gap[name] >= features.LEADING * best
 
 
-@fast
+@settings(max_examples=20, deadline=None)
 @given(feature_tables())
 def test_the_table_of_features_shows_every_gap_beside_its_null(table):
     ours, raw = features.views(table)
@@ -145,6 +145,7 @@ def group_tables(draw):
                 low = max(0.0, share - draw(WIDTHS)) if total else 0.0
                 lift = share / expected[h] if expected[h] else np.nan
                 note = "" if total and expected[h] else "none"
+                p = draw(st.sampled_from([0.001, 0.05, 0.0501, 1.0])) if not note else np.nan
                 rows.append((
                     "kind",
                     method,
@@ -156,9 +157,14 @@ def group_tables(draw):
                     1.0,
                     expected[h],
                     lift,
+                    expected[h] / 2 if total else np.nan,
+                    expected[h] * 2 if total else np.nan,
+                    p,
+                    p,
                     note,
                 ))
-    columns = "grouping method group landmark_group count share low high expected lift note".split()
+    columns = "grouping method group landmark_group count share low high expected lift"
+    columns = f"{columns} null_low null_high p p_corrected note".split()
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -170,14 +176,16 @@ def test_groups_say_what_their_counts_say(table):
     total = ours["count"].sum()
     own = ours[ours["group"] == ours["landmark_group"]]
     assert f"By kind, {percent(own['count'].sum() / total)} of the samples" in sentence
-    other = ours[(ours["group"] != ours["landmark_group"]) & (ours["low"] > ours["expected"]) & ours["lift"].notna()]
+    beyond = (ours["p_corrected"] <= 0.05) & (ours["share"] > ours["expected"]) & ours["lift"].notna()
+    other = ours[(ours["group"] != ours["landmark_group"]) & beyond]
     if "leans on" not in sentence.replace("none leans on another", ""):
         assert other.empty and groups.verdict(table) == "neutral"
         return
-    leaning, on, times, hits, of = re.search(
-        r"“(g\d)” leans on “(g\d)” ([\d.]+) times .* \((\d+) of (\d+)\)", sentence
+    leaning, on, times, hits, of, p = re.search(
+        r"“(g\d)” leans on “(g\d)” ([\d.]+) times .* \((\d+) of (\d+); .*p = ([\d.]+), corrected\)", sentence
     ).groups()
     row = other[(other["group"] == leaning) & (other["landmark_group"] == on)].iloc[0]
+    assert p == number(row["p_corrected"], 2)
     assert row["lift"] == other["lift"].max() and times == f"{row['lift']:.1f}"
     assert int(hits) == row["count"] and int(of) == ours[ours["group"] == leaning]["count"].sum()
     assert groups.verdict(table) == "bad"

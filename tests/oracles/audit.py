@@ -69,6 +69,15 @@ def shuffled_alignment(scores, rows, landmark_rows, spans, random_sets, k, order
     return {name: np.array([gap[name] for gap in gaps]) for name in spans}
 
 
+def shuffled_counts(first, landmark_groups, groups, names, orders):
+    """For every order of the landmarks: how many samples of each group have a first landmark of each group."""
+    counts = np.zeros((len(orders), len(names), len(names)))
+    for d, order in enumerate(orders):
+        for l, group in zip(first, groups, strict=True):
+            counts[d, names.index(group), names.index(landmark_groups[order[l]])] += 1
+    return counts
+
+
 def tau_b(a, b):
     signs = [(np.sign(a[i] - a[j]), np.sign(b[i] - b[j])) for i, j in combinations(range(len(a)), 2)]
     top = sum(s * r for s, r in signs)

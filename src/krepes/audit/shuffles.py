@@ -32,6 +32,13 @@ def enough_draws(c: int) -> int:
     return max(FEWEST, round(c / LEVEL))
 
 
+def landmark_orders(m: int, *, draws: int, seed: int) -> Tensor:
+    """Return random orders of ``m`` landmarks after the order as it is, ``(1 + draws, m)``."""
+    generator = torch.Generator().manual_seed(seed ^ 0x5F3759DF)  # not the numbers that draw random sets
+    shuffled = torch.rand(draws, m, generator=generator, dtype=torch.float64).argsort(1)
+    return torch.cat([torch.arange(m)[None], shuffled])
+
+
 class ShuffledGaps:
     """Adds up the gaps of all columns under the same random orders of the landmarks."""
 
@@ -43,11 +50,8 @@ class ShuffledGaps:
             draws: Orders.
             seed: Of the orders.
         """
-        m, c = z.shape
-        generator = torch.Generator().manual_seed(seed ^ 0x5F3759DF)  # not the numbers that drew the random sets
-        shuffled = torch.rand(draws, m, generator=generator, dtype=torch.float64).argsort(1)
-        self._orders = torch.cat([torch.arange(m)[None], shuffled])  # the first is the order as it is
-        self._values = [z[:, j].unique(return_inverse=True) for j in range(c)]
+        self._orders = landmark_orders(len(z), draws=draws, seed=seed)
+        self._values = [z[:, j].unique(return_inverse=True) for j in range(z.shape[1])]
         self._sums = torch.zeros(())
         self._weight = torch.zeros(())
         self._n = 0
