@@ -12,7 +12,7 @@ from krepes.audit import AlignmentSum, FeatureSpace, alignment_gap, alignment_of
 from krepes.audit.alignment import draw_sets
 from krepes.audit.features import agreement
 from krepes.audit.permutation import holm
-from krepes.audit.shuffles import LEVEL, enough_draws
+from krepes.audit.shuffles import LEVEL, enough_draws, pair_sums
 from krepes.data.synthetic import applicants
 from krepes.errors import InvalidInputError
 from krepes.kernels.classic import RBF
@@ -89,6 +89,16 @@ def test_null_equals_loops_over_orders_of_the_landmarks(generator, variant):
             row[["estimate", "null", "null_low", "null_high", "p"]].astype(float), wanted, 1e-9, 1e-12
         )
     assert sorted(found["p_corrected"]) == sorted(holm(torch.tensor(found["p"].to_numpy())).tolist())
+
+
+def test_sums_over_sorted_samples_equal_the_table_of_all_pairs(generator):
+    """Values at every distance: near, just below and above 1 and 2, codes, missing, unseen, far out of range."""
+    near = 5 * torch.rand(40, generator=generator, dtype=torch.float64)
+    x = torch.cat([near, torch.tensor([0.0, 0.9, 1.9, 2.9, 3.0, 1e9, -1e9, 1e9, 7e5, 1e300], dtype=torch.float64)])
+    z = torch.tensor([0.0, 0.7, 1.6, 2.5, 3.0, 4.0, 1e9], dtype=torch.float64)
+    for part in (x, x[40:], x[-1:]):
+        W = torch.randn(len(part), 6, generator=generator, dtype=torch.float64)
+        assert_close(pair_sums(W, part, z), agreement(part[:, None], z).T @ W, **TIGHT)
 
 
 def test_null_of_the_normalised_gap_is_centred_at_zero_and_that_of_the_raw_one_is_not(problem):
