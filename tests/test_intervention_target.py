@@ -201,6 +201,7 @@ def test_judge_counts_studies():
     assert [holds for _, holds in intervention.judge(table)] == [False, True, True] * 2
     table.loc[table["score"] == "replay", "mean"] = 0.4
     assert [holds for _, holds in intervention.judge(table)] == [False, False, True] * 2
+    assert [holds for _, holds in intervention.judge(table[table["score"] != "replay"])] == [False, True] * 2
 
 
 def test_the_ladder_is_drawn_at_the_cost_and_the_part_of_each_rung():

@@ -144,3 +144,22 @@ def test_quick_reproductions_run_and_carry_their_baselines(name, tmp_path):
     assert table["mean"].notna().all()
     if name == "consistency":
         assert {"influence", "latent cosine", "kernel", "random", "input distance"} <= set(table["method"])
+
+
+def test_fewer_seeds_and_some_data_are_said_over_the_table(tmp_path, three_seeds):
+    def run(trial):
+        values = {"value": [0.5], "low": [0.4], "high": [0.6]}
+        return Findings(pd.DataFrame({"data": [trial.only[0]], "method": ["ours"], **values}))
+
+    studies = replace(toy(run), data=("a", "b"), studies=True)
+    reproduce(studies, "quick", None, tmp_path, seeds=1, only=["b"])
+    page = (tmp_path / "toy-quick.md").read_text()
+    assert "`krepes reproduce toy --scale quick --seeds 1 --only b`" in page and "| b | 0.5 [0.40, 0.60] |" in page
+    with pytest.raises(InvalidInputError, match="--only c: toy takes a, b there"):
+        reproduce(studies, "quick", None, tmp_path, only=["c"])
+    with pytest.raises(InvalidInputError, match="--only a: toy takes none there"):
+        reproduce(replace(studies, studies=False), "quick", None, tmp_path, only=["a"])
+    with pytest.raises(InvalidInputError, match="--without slow: toy takes quick there"):
+        reproduce(replace(studies, optional=("quick",)), "quick", None, tmp_path, only=["a"], without=["slow"])
+    with pytest.raises(InvalidInputError, match="seeds=0"):
+        reproduce(studies, "quick", None, tmp_path, seeds=0)

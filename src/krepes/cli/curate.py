@@ -67,10 +67,9 @@ def curate(
     rung: dict[str, Any] = {"method": method, "members": members, "seconds": seconds}
     found = propose(space, asked, count, direction, weight=weight, sets=sets, progress=not quiet, **rung)
     write_csv(found.rows, out)
-    trust = trust_in(run, found.method)
     answer: dict[str, Any] = {"outcome": found.outcome, "direction": direction, "method": found.method, "out": out}
     answer |= {"notes": [*space.notes, *found.notes], "prediction": found.prediction, "sentence": found.sentence()}
-    answer |= {"trust": trust}
+    answer["trust"] = trust_in(run, found.method)
     if not as_json:
         for note in found.notes:
             notes.print(f"[yellow]note[/] {plain(note)}", highlight=False, soft_wrap=True)
@@ -79,7 +78,7 @@ def curate(
         )
         show_frame(found.prediction, "predicted change of the outcome without all of them")
         say(found.sentence())
-        say(trust)
+        say(answer["trust"])
         say(out)
     if verify:
         checked = verify_removal(space, asked, found.places, seeds=seeds, progress=not quiet)

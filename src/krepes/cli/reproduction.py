@@ -14,6 +14,12 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="A table or figure of the paper, `list`, `all`, or `page`.")] = "list",
     scale: Annotated[str, typer.Option(help="quick, standard, or full (the paper's size).")] = "quick",
     seeds: Annotated[int | None, typer.Option(help="Repetitions; by default those of the scale.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="A data set of a target that is made of studies (repeatable).")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="A method to leave out, such as replay of intervention (repeatable).")
+    ] = None,
     out: o.Out = "results",
     data_dir: o.DataDir = None,
     page: Annotated[str, typer.Option(help="Where `page` writes all results of the scale.")] = "docs/reproduction.md",
@@ -36,7 +42,7 @@ def reproduce(
         say(str(write_page(out, scale, page, list(TARGETS.values()))))
         return
     for target in TARGETS.values() if name == "all" else [find_target(name)]:
-        table = run(target, scale, data_dir, out, seeds=seeds)
+        table = run(target, scale, data_dir, out, seeds=seeds, only=only or (), without=without or ())
         if as_json:
             show_json(table)
             continue

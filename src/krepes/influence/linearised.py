@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from krepes import batches
 from krepes.batches import Batch
-from krepes.encoders.call import call, cast, home
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.engine.moments import Moments, MomentSum
 from krepes.engine.rows import with_progress
 from krepes.kernels.base import Kernel
@@ -28,14 +28,14 @@ class Linearised:
     """An encoder linearised at itself: samples in, rows ``x̄ = [φ ; e ; 1]`` ``(b, r + d + 1)`` out, float64.
 
     Attributes:
-        encoder: Frozen, in eval mode.
+        encoder: Frozen: neither its weights nor its mode change.
         kernel: Its tangent kernel, raw.
         prepared: The landmark points, as the kernel prepared them.
         R: ``(q, r)``, with ``R Rᵀ`` the pseudo-inverse of their Gram matrix.
         d: Embedding dimension.
     """
 
-    encoder: nn.Module
+    encoder: FrozenEncoder
     kernel: Kernel
     prepared: Any = field(repr=False)
     R: Tensor = field(repr=False)
@@ -46,7 +46,7 @@ class Linearised:
         """Linearise an encoder in the span of landmark points.
 
         Args:
-            encoder: Frozen, ``(b, ...) -> (b, d)``.
+            encoder: ``(b, ...) -> (b, d)``; it is called in eval mode and left as it was.
             kernel: Its tangent kernel, neither centred nor normalised.
             points: ``(q, ...)``.
             rank: Leading directions of the span to keep, at most.
@@ -54,19 +54,17 @@ class Linearised:
         Returns:
             The linearised encoder.
         """
-        encoder = encoder.eval()
+        frozen = FrozenEncoder.of(encoder)
         prepared = kernel.prepare(points)
         K = kernel.rows(points, prepared).K.to("cpu", torch.float64)
         eps = torch.finfo(torch.float32).eps
         eigenvalues, U = top_eigenpairs((K + K.T) / 2, rcond=32 * eps)
-        with torch.no_grad():
-            d = call(encoder, cast(batches.take(points, slice(0, 1)), *home(encoder))).shape[1]
-        return cls(encoder, kernel, prepared, (U / eigenvalues.sqrt())[:, :rank], d)
+        d = frozen.encode(batches.take(points, slice(0, 1))).shape[1]
+        return cls(frozen, kernel, prepared, (U / eigenvalues.sqrt())[:, :rank], d)
 
     def rows(self, X: Batch) -> Tensor:
         """Return the rows of samples ``X`` ``(b, ...)``, ``(b, r + d + 1)``."""
-        with torch.no_grad():
-            e = call(self.encoder, cast(X, *home(self.encoder))).to("cpu", torch.float64)
+        e = self.encoder.encode(X)
         phi = self.kernel.rows(X, self.prepared).K.to("cpu", torch.float64) @ self.R
         return torch.cat([phi, e, e.new_ones(len(e), 1)], dim=1)
 

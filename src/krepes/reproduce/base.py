@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from krepes._checks import require_range
+from krepes.errors import InvalidInputError
 from krepes.figures import render
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
@@ -51,6 +52,8 @@ class Target:
         paper: The paper's figures, with the ``keys`` and a column ``paper``.
         draw: A figure of the table over all seeds.
         judge: What the issue of the table asks for, as ``(claim, whether it holds)``, from the table.
+        studies: Whether each data set is a study of its own, so that some can be run without the others.
+        optional: Methods that can be left out.
     """
 
     name: str
@@ -63,10 +66,19 @@ class Target:
     paper: pd.DataFrame | None = None
     draw: Callable[[pd.DataFrame], Figure] | None = None
     judge: Callable[[pd.DataFrame], list[tuple[str, bool]]] | None = None
+    studies: bool = False
+    optional: tuple[str, ...] = ()
 
 
 def reproduce(
-    target: Target, scale: str, data_dir: str | None, folder: str | Path, *, seeds: int | None = None
+    target: Target,
+    scale: str,
+    data_dir: str | None,
+    folder: str | Path,
+    *,
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Run a target over its seeds and write ``<name>-<scale>.json``, ``.md`` and ``.png``.
 
@@ -76,6 +88,8 @@ def reproduce(
         data_dir: Folder of the data sets; by default KREPES_DATA.
         folder: Where the results go; its folder ``encoders`` keeps what was trained, for the next target.
         seeds: Repetitions, where the scale's number would take too long; the table says how many there were.
+        only: Data sets to look at, if the target's are studies of their own; by default all.
+        without: Methods to leave out, of those that the target says can be.
 
     Returns:
         One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
@@ -84,7 +98,10 @@ def reproduce(
     if seeds is not None:
         require_range(seeds, "seeds", low=1)
         size = replace(size, seeds=seeds)
-    found = [target.run(Trial(size, seed, data_dir, folder / "encoders")) for seed in range(size.seeds)]
+    _require_choice("--only", target, only, target.data if target.studies else ())
+    _require_choice("--without", target, without, target.optional)
+    trial = Trial(size, 0, data_dir, folder / "encoders", tuple(only), tuple(without))
+    found = [target.run(replace(trial, seed=seed)) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
     pictures = {f"{target.name}-{scale}-{name}.png": figure for name, figure in found[0].pictures.items()}
     for name, figure in pictures.items():
@@ -92,6 +109,8 @@ def reproduce(
     measured = {
         "target": target.name,
         "scale": asdict(size),
+        "only": list(only),
+        "without": list(without),
         "commit": commit,
         "versions": versions(),
         "table": json.loads(table.to_json(orient="records")),
@@ -103,6 +122,14 @@ def reproduce(
     page = "\n".join([summary({target.name: details}), section(target.name, details, ".")])
     _publish(folder / f"{target.name}-{scale}.md", page.encode())
     return table
+
+
+def _require_choice(flag: str, target: Target, chosen: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse what a target does not have, or cannot be run with or without."""
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        takes = f"takes {', '.join(known)}" if known else "takes none"
+        raise InvalidInputError(f"{flag} {unknown[0]}: {target.name} {takes} there.")
 
 
 def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from krepes.encoders import MLP, PretrainResult, pretrain
 from krepes.encoders.call import call
+from krepes.influence.lazy import LAZY
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.model import Krepes
 from krepes.objectives import OBJECTIVES
@@ -150,11 +151,15 @@ class Study(Subject):
         return call(encoder, self.X)
 
     def model(self, encoder: nn.Module) -> Krepes:
-        """Return a model of an encoder, fitted on all copies of the rows; every training row is a landmark."""
+        """Return a model of an encoder, fitted on copies of the rows; every training row is a landmark.
+
+        Losses that no moments can hold have two copies: their steps pass over all of them again and again.
+        """
         objective = self.loss if self.loss in OBJECTIVES else "barlow_twins"
+        draws = scores.DRAWS if self.loss in LAZY else 2
         first = range(min(len(self.X), 300))
         model = Krepes(encoder, objective=objective, h=scores.H, landmarks=first, seed=self.seed, progress=False)
-        return model.fit(self.copies(scores.DRAWS))
+        return model.fit(self.copies(draws))
 
     def tangent(self, encoder: nn.Module, count: int) -> tuple[EmpiricalNTK, Tensor]:
         """Return the kernel that an encoder is linearised with, and the first rows as landmarks."""

@@ -37,7 +37,8 @@ def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
     scale = details["scale"]
     sizes = f"m = {scale['m']}, at most {scale['rows']:,} rows, unless said below"
     fewer = "" if scale["seeds"] == find_scale(scale["name"]).seeds else f" --seeds {scale['seeds']}"
-    command = f"`krepes reproduce {name} --scale {scale['name']}{fewer}` ({sizes})"
+    parts = "".join(f" --{flag} {value}" for flag in ("only", "without") for value in details.get(flag, ()))
+    command = f"`krepes reproduce {name} --scale {scale['name']}{fewer}{parts}` ({sizes})"
     return "\n".join([
         f"## {name}\n",
         f"{details['what']}. {command}, commit {details['commit']}, {scale['seeds']} seeds.\n",

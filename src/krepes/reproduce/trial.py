@@ -66,12 +66,16 @@ class Trial:
         seed: Which repetition.
         data_dir: Folder of the data sets; ``None`` for KREPES_DATA.
         encoders: Folder of trained encoders, each with its settings beside it.
+        only: Data sets to look at, for targets whose data sets are studies of their own; all of them if empty.
+        without: Methods to leave out, for targets that compare several and where one takes long.
     """
 
     scale: Scale
     seed: int
     data_dir: str | None
     encoders: Path
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     def experiment(self, data: str, loss: str = "barlow_twins") -> Experiment:
         """Return an encoder trained by a recipe, read from disk if it was trained before.
