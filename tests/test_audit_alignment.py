@@ -120,6 +120,21 @@ def test_a_column_that_all_landmarks_share_is_never_beyond_its_null(problem):
         assert set(found[found["column"].isin(["town", "wage"])]["p"]) == {1.0}
 
 
+def test_of_a_large_test_set_every_third_sample_makes_the_null_in_any_pieces(problem, monkeypatch):
+    scores, rows, landmark_rows, space = problem
+    monkeypatch.setattr("krepes.audit.alignment.MOST_SAMPLES", 4)
+    x, z = space.encode(rows), space.encode(landmark_rows)
+    totals = []
+    for pieces in ([slice(0, 12)], [slice(0, 1), slice(1, 6), slice(6, 8), slice(8, 12)]):
+        total = AlignmentSum(x, z, space.defined, k=4, draws=50)
+        for part in pieces:
+            total.add(scores[part], x[part])
+        totals.append(total)
+    frames = [total.frame(space) for total in totals]
+    pd.testing.assert_frame_equal(*frames, rtol=1e-9)
+    assert [total._shuffled._n for total in totals] == [4, 4]
+
+
 def test_enough_shuffles_for_a_p_that_survives_correction():
     assert all(c / (1 + enough_draws(c)) < 0.05 for c in (1, 30, 49, 50, 51, 784))
 

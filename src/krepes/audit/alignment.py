@@ -21,7 +21,7 @@ from krepes.attribution import Attribution, Top, attribute_stream
 from krepes.audit.features import FeatureSpace, agreement
 from krepes.audit.intervals import RunningMean
 from krepes.audit.permutation import holm
-from krepes.audit.shuffles import ShuffledGaps, enough_draws
+from krepes.audit.shuffles import MOST_SAMPLES, ShuffledGaps, enough_draws
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.errors import InvalidInputError
@@ -91,7 +91,8 @@ class AlignmentSum:
         self._generator = torch.Generator().manual_seed(seed)
         self._gaps = {variant: RunningMean() for variant in VARIANTS}
         draws = enough_draws(len(names)) if draws is None else draws
-        self._shuffled = ShuffledGaps(z, draws=draws, seed=seed) if draws else None
+        held = self.budget.rows(6 * 8 * len(VARIANTS) * len(z), what="a sample's weights", share=1 / 4)
+        self._shuffled = ShuffledGaps(z, draws=draws, seed=seed, held=held) if draws else None
 
     def __call__(self, rows: slice, attribution: Attribution) -> None:
         """Add the samples ``rows``."""
@@ -131,7 +132,10 @@ class AlignmentSum:
             signed = torch.cat([w[:, :1], -w[:, 1:] / self.sets], dim=1)
             found.append(signed.new_zeros(b, m).scatter_add_(1, members.flatten(1), signed.flatten(1)))
         if self._shuffled is not None:
-            self._shuffled.add(torch.stack(found, 1), x)
+            # Every stride-th sample of the whole test set, wherever this piece of it begins.
+            stride = -(-len(self.x) // MOST_SAMPLES)
+            chosen = slice(-(self._gaps["raw"].n - b) % stride, None, stride)
+            self._shuffled.add(torch.stack([W[chosen] for W in found], 1), x[chosen])
 
     def frame(self, space: FeatureSpace) -> pd.DataFrame:
         """Return the gaps with their intervals and nulls, undefined columns with their reason."""

@@ -12,7 +12,8 @@ assumed is that the landmarks are draws of their own, not several rows of the sa
 The normalised gap has mean zero over orders, for the weights ``W_tl`` of a sample sum to zero. The raw one has not.
 
 All orders share the sums ``S[z, l] = Σ_t W_tl v_ξ(x_t, z)``, and ``v(x, z) = (x-z+1)₊ - 2 (x-z)₊ + (x-z-1)₊`` makes
-them of running sums over the sorted samples: ``t m`` steps a column, and ``m`` additions for each order.
+them of running sums over the sorted samples: ``t m`` steps a column, and ``m`` additions for each order. Of a test set
+beyond `MOST_SAMPLES` every second, third, ... sample is taken: what is uncertain here is which landmarks there are.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from krepes.audit.permutation import PermutationTest
 LEVEL = 0.05
 """A column passes if its corrected p is at most this."""
 FEWEST = 999
+MOST_SAMPLES = 4096
 
 
 def enough_draws(c: int) -> int:
@@ -42,14 +44,16 @@ def landmark_orders(m: int, *, draws: int, seed: int) -> Tensor:
 class ShuffledGaps:
     """Adds up the gaps of all columns under the same random orders of the landmarks."""
 
-    def __init__(self, z: Tensor, *, draws: int, seed: int) -> None:
+    def __init__(self, z: Tensor, *, draws: int, seed: int, held: int = 2048) -> None:
         """Draw the orders.
 
         Args:
             z: Encoded landmark rows, ``(m, c)``.
             draws: Orders.
             seed: Of the orders.
+            held: Samples that are kept until their sums are made, for many at once cost little more than few.
         """
+        self._most, self._held = held, list[tuple[Tensor, Tensor]]()
         self._orders = landmark_orders(len(z), draws=draws, seed=seed)
         self._values = [z[:, j].unique(return_inverse=True) for j in range(z.shape[1])]
         self._sums = torch.zeros(())
@@ -63,6 +67,16 @@ class ShuffledGaps:
             W: Weights in the gap of each variant, ``(b, variants, m)``, float64.
             x: Encoded rows of the samples, ``(b, c)``.
         """
+        self._held.append((W, x))
+        if sum(len(part) for _, part in self._held) >= self._most:
+            self._sum()
+
+    def _sum(self) -> None:
+        """Make the sums of the samples that are held."""
+        if not self._held:
+            return
+        W, x = (torch.cat(parts) for parts in zip(*self._held, strict=True))
+        self._held.clear()
         found = [self._column(W, x[:, j], *values) for j, values in enumerate(self._values)]
         none = W.new_zeros(W.shape[1], len(self._orders), 0)
         self._sums = self._sums + (torch.stack(found, -1) if found else none)  # (variants, 1 + draws, c)
@@ -80,6 +94,7 @@ class ShuffledGaps:
 
     def test(self, variant: int) -> PermutationTest:
         """Return the test of every column under one variant."""
+        self._sum()
         gaps = self._sums[variant] / self._n
         slack = 1e-9 * float(self._weight[variant]) / self._n
         return PermutationTest.of(gaps[0], gaps[1:], slack=slack)
