@@ -95,6 +95,28 @@ def test_equal_views_of_a_landmark_act_as_one_with_their_coefficients_added():
     assert_close(twice.scores, found.scores, **EXACT)
 
 
+def test_scores_do_not_jump_where_the_views_of_a_landmark_cancel():
+    """k = (a, -a + e) on opposite rows: the length of the contribution is 2 a |dA|, its sign would flip with e."""
+    e = torch.tensor([-1e-9, 0.0, 1e-9], dtype=torch.float64)
+    K = torch.stack([torch.full_like(e, 0.7), -0.7 + e], dim=1)[..., None]  # (3, 2, 1)
+    row = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    found = Attribution(K, torch.stack([row, -row])[:, None], torch.zeros(2).double(), range(1), range(3))
+    assert_close(found.contribution(1)[0].norm(), torch.tensor(7.0).double(), **EXACT)
+    assert_close(found.scores[:, 0], 5 * e, rtol=1e-6, atol=1e-15)
+
+
+@given(sizes)
+@settings(max_examples=20, deadline=None)
+def test_a_score_is_linear_in_the_kernel_and_no_shorter_than_the_contribution_if_the_views_agree_in_sign(size):
+    found = random_attribution(*size)
+    other = random_attribution(*size[:4], size[4] + 1)
+    both = dataclasses.replace(found, K_tm=2 * found.K_tm + other.K_tm)
+    assert_close(both.scores, 2 * found.scores + dataclasses.replace(found, K_tm=other.K_tm).scores, **EXACT)
+    positive = dataclasses.replace(found, K_tm=found.K_tm.abs())
+    lengths = torch.stack([positive.contribution(i).norm(dim=1) for i in range(len(found))])
+    assert bool((positive.scores >= lengths - 1e-12).all())
+
+
 @given(sizes)
 @settings(max_examples=40, deadline=None)
 def test_decomposition_holds_for_any_sizes(size):

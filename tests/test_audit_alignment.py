@@ -11,6 +11,8 @@ from krepes.attribution import attribute
 from krepes.audit import AlignmentSum, FeatureSpace, alignment_gap, alignment_of, fold_one_hot
 from krepes.audit.alignment import draw_sets
 from krepes.audit.features import agreement
+from krepes.audit.permutation import holm
+from krepes.audit.shuffles import LEVEL, enough_draws, pair_sums
 from krepes.data.synthetic import applicants
 from krepes.errors import InvalidInputError
 from krepes.kernels.classic import RBF
@@ -55,6 +57,86 @@ def test_gap_equals_loops_over_samples_sets_and_columns(problem, variant):
         normalise=variant == "normalised",
     )  # fmt: skip
     assert_close(torch.tensor(found.to_numpy()), torch.tensor([wanted[name] for name in found.index]), **TIGHT)
+
+
+def holed(n, seed):
+    """A table of every kind of column, with values missing and, for rows that are no training rows, out of range."""
+    rng = np.random.default_rng(seed)
+    day = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"))
+    frame = table(n, seed).assign(day=day.mask(rng.random(n) < 0.2))
+    return frame.assign(wage=frame["wage"].mask(rng.random(n) < 0.2), town=frame["town"].mask(rng.random(n) < 0.2))
+
+
+@pytest.mark.parametrize("variant", ["raw", "normalised"])
+def test_null_equals_loops_over_orders_of_the_landmarks(generator, variant):
+    train, rows = holed(30, 0), holed(6, 1)
+    space, landmark_rows = FeatureSpace.of(train), train.iloc[:9]
+    scores = torch.randn(6, 9, generator=generator).double()
+    total = AlignmentSum(space.encode(rows), space.encode(landmark_rows), space.defined, k=3, draws=15)
+    total.add(scores[:2], total.x[:2])
+    total.add(scores[2:], total.x[2:])
+    found = total.frame(space).query("variant == @variant").set_index("column")
+    spans = {name: train[name].max() - train[name].min() for name in ("age", "wage", "day")}
+    gaps = oracle.shuffled_alignment(
+        scores.tolist(), rows, landmark_rows, spans | {"town": None, "member": None},
+        draw_sets(6, 20, 3, 9, generator=seeded()).tolist(), 3, total._shuffled._orders.tolist(),
+        normalise=variant == "normalised",
+    )  # fmt: skip
+    for name, values in gaps.items():
+        row, null = found.loc[name], values[1:]
+        wanted = [values[0], null.mean(), *np.quantile(null, (0.05, 0.95)), (1 + (null >= values[0] - 1e-9).sum()) / 16]
+        np.testing.assert_allclose(
+            row[["estimate", "null", "null_low", "null_high", "p"]].astype(float), wanted, 1e-9, 1e-12
+        )
+    assert sorted(found["p_corrected"]) == sorted(holm(torch.tensor(found["p"].to_numpy())).tolist())
+
+
+def test_sums_over_sorted_samples_equal_the_table_of_all_pairs(generator):
+    """Values at every distance: near, just below and above 1 and 2, codes, missing, unseen, far out of range."""
+    near = 5 * torch.rand(40, generator=generator, dtype=torch.float64)
+    x = torch.cat([near, torch.tensor([0.0, 0.9, 1.9, 2.9, 3.0, 1e9, -1e9, 1e9, 7e5, 1e300], dtype=torch.float64)])
+    z = torch.tensor([0.0, 0.7, 1.6, 2.5, 3.0, 4.0, 1e9], dtype=torch.float64)
+    for part in (x, x[40:], x[-1:]):
+        W = torch.randn(len(part), 6, generator=generator, dtype=torch.float64)
+        assert_close(pair_sums(W, part, z), agreement(part[:, None], z).T @ W, **TIGHT)
+
+
+def test_null_of_the_normalised_gap_is_centred_at_zero_and_that_of_the_raw_one_is_not(problem):
+    """Over all orders the mean is zero exactly; 2000 random ones come within four of their own standard errors."""
+    scores, rows, landmark_rows, space = problem
+    frame = alignment_of(scores, rows, landmark_rows, space, k=4, draws=2000).frame
+    ours = frame[frame["variant"] == "normalised"]
+    error = (ours["null_high"] - ours["null_low"]) / 3.29 / 2000**0.5
+    assert bool((ours["null"].abs() < 4 * error).all())
+    raw = frame[frame["variant"] == "raw"]
+    assert bool((raw["null_low"] > 0).all())
+
+
+def test_a_column_that_all_landmarks_share_is_never_beyond_its_null(problem):
+    """Every order gives the same sum up to round-off, at any scale of the scores."""
+    scores, rows, landmark_rows, space = problem
+    for scale in (1e-8, 1.0, 1e8):
+        found = alignment_of(scale * scores, rows, landmark_rows.assign(town="Bonn", wage=1.0), space, k=4).frame
+        assert set(found[found["column"].isin(["town", "wage"])]["p"]) == {1.0}
+
+
+def test_of_a_large_test_set_every_third_sample_makes_the_null_in_any_pieces(problem, monkeypatch):
+    scores, rows, landmark_rows, space = problem
+    monkeypatch.setattr("krepes.audit.alignment.MOST_SAMPLES", 4)
+    x, z = space.encode(rows), space.encode(landmark_rows)
+    totals = []
+    for pieces in ([slice(0, 12)], [slice(0, 1), slice(1, 6), slice(6, 8), slice(8, 12)]):
+        total = AlignmentSum(x, z, space.defined, k=4, draws=50)
+        for part in pieces:
+            total.add(scores[part], x[part])
+        totals.append(total)
+    frames = [total.frame(space) for total in totals]
+    pd.testing.assert_frame_equal(*frames, rtol=1e-9)
+    assert [total._shuffled._n for total in totals] == [4, 4]
+
+
+def test_enough_shuffles_for_a_p_that_survives_correction():
+    assert all(c / (1 + enough_draws(c)) < 0.05 for c in (1, 30, 49, 50, 51, 784))
 
 
 def test_pieces_change_nothing_but_round_off(problem):
@@ -185,10 +267,74 @@ def test_planted_column_comes_first_above_every_noise_column_in_19_of_20_seeds(k
     wins = 0
     for seed in range(20):
         people, model, X, rows, landmark_rows, space = planted(seed, kernel=kernel)
-        found = alignment_gap(model, X, rows, landmark_rows, space).ranked().set_index("column")
+        found = alignment_gap(model, X, rows, landmark_rows, space, draws=0).ranked().set_index("column")
         noise = found.loc[list(people.noise_columns), "high"].max()
         wins += found.index[0] == people.driver and found.loc[people.driver, "low"] > noise
     assert wins >= 19
+
+
+def unseen(n, seed):
+    """Columns that have nothing to do with anything: a coin, a word, a number and a day, each with values missing."""
+    rng = np.random.default_rng([seed, 1])
+    day = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D")
+    columns = {
+        "coin": rng.choice(["heads", "tails"], n),
+        "word": rng.choice(list("abcde"), n),
+        "number": rng.normal(size=n),
+        "day": day,
+    }
+    return pd.DataFrame({name: pd.Series(values).mask(rng.random(n) < 0.1) for name, values in columns.items()})
+
+
+def judged(seed, *, kernel=rbf):
+    """Return the columns of a planted population, unseen noise added, that pass their null, and the driver's name."""
+    people, model, X, rows, _, space = planted(seed, kernel=kernel)
+    whole = pd.concat([people.frame, unseen(len(people.frame), seed)], axis=1)
+    train, rows = whole[:600], whole[600:]
+    landmark_rows = train.iloc[model.landmarks_.tolist()]
+    found = alignment_gap(model, X, rows, landmark_rows, FeatureSpace.of(train), seed=seed).ranked()
+    return found, people.driver
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [rbf, network])
+def test_unseen_noise_is_flagged_in_at_most_5_percent_of_60_seeds_and_the_planted_column_comes_first(kernel):
+    names, first, flagged, bare, sure = list(unseen(5, 0)), 0, [], [], []
+    for seed in range(60):
+        found, driver = judged(seed, kernel=kernel)
+        passed = found[found["p_corrected"] <= LEVEL]
+        first += len(passed) > 0 and passed["column"].iloc[0] == driver
+        noise = found.set_index("column").loc[names]
+        flagged.append(noise["p_corrected"] <= LEVEL)
+        bare.append(noise["p"] <= LEVEL)
+        sure.append(noise["low"] > 0)
+    rates = [float(np.mean(values)) for values in (flagged, bare, sure)]
+    print(
+        f"{kernel.__name__}: planted column first in {first} of 60 seeds; unseen noise flagged in {rates[0]:.1%} "
+        f"(uncorrected {rates[1]:.1%}; an interval above zero flags {rates[2]:.1%})"
+    )
+    assert first >= 57
+    assert np.mean(flagged, axis=0).max() <= 0.05
+    # 240 columns of true level 5 %: four standard deviations above it.
+    assert rates[1] <= 0.05 + 4 * (0.05 * 0.95 / 240) ** 0.5
+
+
+def test_the_planted_column_passes_its_null_and_unseen_noise_does_not():
+    for seed in range(2):
+        found, driver = judged(seed)
+        passed = found[found["p_corrected"] <= LEVEL]["column"].tolist()
+        assert passed[0] == driver and not set(passed) & set(unseen(5, 0))
+
+
+def test_strong_landmarks_make_noise_look_sure_to_an_interval_but_not_to_the_null(generator):
+    """Three landmarks attract everyone: what they happen to share shows in all samples. 200 bent coins."""
+    rng = np.random.default_rng(0)
+    train = pd.DataFrame({f"coin {j}": rng.random(300) < 0.8 for j in range(200)})
+    scores = torch.rand(80, 30, generator=generator).double() + 2.0 * (torch.arange(30) < 3)
+    found = alignment_of(scores, train[200:280], train[:30], FeatureSpace.of(train), k=3).ranked()
+    assert (found["low"] > 0).mean() > 0.2
+    assert (found["p"] <= 0.05).mean() < 0.05 + 4 * (0.05 * 0.95 / 200) ** 0.5
+    assert not (found["p_corrected"] <= LEVEL).any()
 
 
 def test_a_shuffled_driver_column_does_not_win():
@@ -211,11 +357,15 @@ def test_intervals_hold_the_large_sample_gap_90_to_99_percent_of_the_time():
     model = Krepes(RBF(2.0), m=80, h=8, augment=GaussianNoise(people.jitter), progress=False).fit(X[:600])
     space, landmark_rows = FeatureSpace.of(frame[:600]), frame.iloc[model.landmarks_.tolist()]
     scores = attribute(model, X[600:]).scores
-    truth = alignment_of(scores, frame[600:], landmark_rows, space, seed=1).ranked().set_index("column")["estimate"]
+    truth = (
+        alignment_of(scores, frame[600:], landmark_rows, space, draws=0, seed=1)
+        .ranked()
+        .set_index("column")["estimate"]
+    )
     held = []
     for draw in range(200):
         part = slice(80 * draw, 80 * (draw + 1))
-        found = alignment_of(scores[part], frame[600:][part], landmark_rows, space, seed=draw).ranked()
+        found = alignment_of(scores[part], frame[600:][part], landmark_rows, space, draws=0, seed=draw).ranked()
         found = found.set_index("column").loc[truth.index]
         held.append((found["low"] <= truth) & (truth <= found["high"]))
     assert 0.90 <= np.mean(held) <= 0.99

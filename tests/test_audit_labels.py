@@ -10,7 +10,9 @@ from torch.testing import assert_close
 
 from krepes.audit import class_coverage, cross_group, label_consistency
 from krepes.audit.labels import shared_codes
+from krepes.audit.permutation import holm
 from krepes.audit.rankings import first
+from krepes.audit.shuffles import landmark_orders
 from krepes.errors import InvalidInputError
 from oracles import audit as oracle
 
@@ -131,6 +133,44 @@ def test_cross_group_counts_are_a_crosstab(problem):
     frame = found.to_frame()
     assert bool((frame["low"] <= frame["share"]).all() and (frame["share"] <= frame["high"]).all())
     assert np.diag(found.lift).min() > 1
+    assert np.diag(found.beyond).all() and found.beyond.sum() == 4
+
+
+def test_null_of_the_matrix_equals_loops_over_orders_of_the_landmarks(problem):
+    scores, landmark_groups, groups = problem
+    top, groups = first(scores[:20], 1), np.where(groups[:20] == "dog", "eel", groups[:20])  # no sample is a dog
+    found = cross_group({"ours": top}, landmark_groups, groups, seed=3)["ours"]
+    orders = landmark_orders(40, draws=999, seed=3).tolist()
+    names = ["ant", "bee", "cat", "dog", "eel"]
+    counts = oracle.shuffled_counts(top[:, 0].tolist(), list(landmark_groups), list(groups), names, orders)
+    assert found.groups == names
+    np.testing.assert_array_equal(found.counts, counts[0])
+    p = (1 + (counts[1:] >= counts[0]).sum(0)) / 1000
+    p[:, 4] = p[3] = np.nan  # no landmark is an eel
+    np.testing.assert_allclose(found.p, p)
+    with np.errstate(invalid="ignore"):
+        band = np.quantile(counts[1:], (0.05, 0.95), axis=0) / counts[0].sum(1, keepdims=True)
+    np.testing.assert_allclose([found.null_low, found.null_high], band)
+    tested = ~np.isnan(p)
+    np.testing.assert_allclose(found.p_corrected[tested], holm(torch.tensor(p[tested])))
+    assert np.isnan(found.p_corrected[~tested]).all()
+    # The mean over shuffles is the expected share: 999 of them come within 0.03 of it.
+    np.testing.assert_allclose(
+        counts[1:, :3].mean(0) / counts[0, :3].sum(1, keepdims=True), found.expected[None].repeat(3, 0), atol=0.03
+    )
+
+
+def test_a_landmark_that_all_share_fools_the_interval_but_not_the_null():
+    """Three landmarks come first for everyone: whatever group they are of, all lean on it. 60 draws of groups."""
+    rng, sure, beyond = np.random.default_rng(0), [], []
+    top = torch.from_numpy(rng.integers(0, 3, (200, 1)))
+    for seed in range(60):
+        landmark_groups, groups = rng.choice(list("ab"), 40), rng.choice(list("ab"), 200)
+        found = cross_group({"ours": top}, landmark_groups, groups, seed=seed)["ours"]
+        sure.append(bool((found.low > found.expected).any()))
+        beyond.append(bool(found.beyond.any()))
+    assert np.mean(sure) > 0.5
+    assert np.mean(beyond) <= 0.05
 
 
 def test_random_landmarks_have_a_lift_of_one(problem, generator):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepes import registry
+from krepes.audit import alignment
 from krepes.audit.base import View
 from krepes.audit.questions import (
     concepts,
@@ -28,6 +29,7 @@ from krepes.report.sections.audits import table as rendered
 AUDITS = registry.loaded(registry.AUDITS)
 SHARES = st.floats(0, 1)
 WIDTHS = st.floats(0.001, 0.4)
+FEATURE_COLUMNS = ["method", *alignment.COLUMNS]
 fast = settings(max_examples=150, deadline=None)
 
 
@@ -50,60 +52,78 @@ def consistent(audit, table):
 def feature_tables(draw):
     n = draw(st.integers(1, 12))
     gaps, widths = draw(values(n)), draw(st.lists(WIDTHS, min_size=n, max_size=n))
+    ps = draw(st.lists(st.sampled_from([0.001, 0.05, 0.0501, 0.3, 1.0]), min_size=n, max_size=n))
     rows = []
-    for i, (gap, width) in enumerate(zip(gaps, widths, strict=True)):
+    for i, (gap, width, p) in enumerate(zip(gaps, widths, ps, strict=True)):
         undefined = i > 0 and draw(st.integers(0, 9)) == 0
         for method in ("influence", "kernel", "random"):
             for variant in ("normalised", "raw"):
-                value = np.nan if undefined else gap if (method, variant) == ("influence", "normalised") else -gap
-                ends = (np.nan, np.nan) if undefined else (value - width, value + width)
-                rows.append((method, variant, f"col{i}", value, *ends, 50, "constant" if undefined else ""))
-    columns = ["method", "variant", "column", "estimate", "low", "high", "n", "note"]
-    return pd.DataFrame(rows, columns=columns)
+                ours = (method, variant) == ("influence", "normalised")
+                value = np.nan if undefined else gap if ours else -gap
+                ends = (value - width, value + width)
+                # What the sentence must not read stands in the other rows: all of them pass.
+                null = [np.nan] * 5 if undefined else [0.0, -0.1, 0.1, *[p if ours else 0.001] * 2]
+                rows.append((method, variant, f"col{i}", value, *ends, *null, 50, "constant" if undefined else ""))
+    return pd.DataFrame(rows, columns=FEATURE_COLUMNS)
 
 
 @fast
 @given(feature_tables())
-def test_features_name_the_largest_gaps_and_the_one_that_follows(table):
+def test_features_name_the_largest_gaps_beyond_their_null_and_the_one_that_follows(table):
     sentence = consistent(AUDITS["features"], table)
     ours = table[(table["method"] == "influence") & (table["variant"] == "normalised")].dropna(subset="estimate")
     gap = ours.set_index("column")["estimate"]
-    sure = ours[ours["low"] > 0]
+    passed = ours[(ours["p_corrected"] <= 0.05) & (ours["estimate"] > 0)]
     if sentence.startswith("On none"):
-        assert sure.empty and f"On none of {len(gap)} columns" in sentence
+        assert passed.empty and f"On none of {len(gap)} column" in sentence
+        assert features.headline(table) is None
         return
     head, _, tail = sentence.partition(";")
     named = re.findall(r"(col\d+) \(([+−][^)]*)\)", head)
     assert named and all(signed(gap[name]) == shown for name, shown in named)
     names = [name for name, _ in named]
-    assert set(names) <= set(sure["column"])
+    assert set(names) <= set(passed["column"]) and features.headline(table)[0] == names[0]
     others = gap.drop(names)
     assert gap[names].is_monotonic_decreasing
     if "of the other" in tail:
-        count, following, shown = re.search(r"other (\d+) columns .*?(col\d+).* with (\S+)\. ", tail).groups()
-        assert int(count) == len(others) and signed(others[following]) == shown
+        told, following, shown = re.search(r"other (\d+) columns? .*?(col\d+).* with (\S+)\. ", tail).groups()
+        assert int(told) == len(others) and signed(others[following]) == shown
         assert others[following] == others.max()
-        # Above all: a column with a larger gap is named, or said not to be sure.
-        assert ("not surely" in tail) == (others.max() > min(gap[names]))
-        assert "not surely" not in tail or following not in set(sure["column"])
+        # Above all: a column with a larger gap is named, or said to be within its null.
+        assert ("as large" in tail) == (others.max() > min(gap[names]))
+        assert ("within what shuffles" in tail) == (following not in set(passed["column"]))
     else:
         assert others.empty
-    best_sure = sure["estimate"].max()
+    best = passed["estimate"].max()
     for name in names:
-        assert gap[name] >= features.LEADING * best_sure
+        assert gap[name] >= features.LEADING * best
+
+
+@settings(max_examples=20, deadline=None)
+@given(feature_tables())
+def test_the_table_of_features_shows_every_gap_beside_its_null(table):
+    ours, raw = features.views(table)
+    for view, variant in ((ours, "normalised"), (raw, "raw")):
+        rows = table[(table["method"] == "influence") & (table["variant"] == variant)].set_index("column")
+        for name, gap, null, p, *_ in view.rows:
+            wanted = rows.loc[name]
+            np.testing.assert_equal(
+                [gap.value, null.value, null.low, null.high],
+                wanted[["estimate", "null", "null_low", "null_high"]].tolist(),
+            )
+            assert p == ("–" if np.isnan(wanted["p_corrected"]) else number(wanted["p_corrected"], 2))
 
 
 def test_the_next_column_is_not_one_that_the_bars_show_above_it():
     """Six columns lead and four are named: the fifth is the next, not the first of those that do not lead."""
     gaps = {"age": 0.2, "sex": 0.19, "job": 0.18, "zip": 0.17, "pay": 0.162, "car": 0.16, "diabetic": 0.01}
     rows = [
-        (method, variant, name, gap, gap - 0.005, gap + 0.005, 50, "")
+        (method, variant, name, gap, gap - 0.005, gap + 0.005, 0.0, -0.01, 0.01, 0.001, 0.007, 50, "")
         for name, gap in gaps.items()
         for method in ("influence", "random")
         for variant in ("normalised", "raw")
     ]
-    columns = ["method", "variant", "column", "estimate", "low", "high", "n", "note"]
-    sentence = features.sentence(pd.DataFrame(rows, columns=columns))
+    sentence = features.sentence(pd.DataFrame(rows, columns=FEATURE_COLUMNS))
     assert "the next is pay with +0.162" in sentence and "diabetic" not in sentence
 
 
@@ -125,6 +145,7 @@ def group_tables(draw):
                 low = max(0.0, share - draw(WIDTHS)) if total else 0.0
                 lift = share / expected[h] if expected[h] else np.nan
                 note = "" if total and expected[h] else "none"
+                p = draw(st.sampled_from([0.001, 0.05, 0.0501, 1.0])) if not note else np.nan
                 rows.append((
                     "kind",
                     method,
@@ -136,9 +157,14 @@ def group_tables(draw):
                     1.0,
                     expected[h],
                     lift,
+                    expected[h] / 2 if total else np.nan,
+                    expected[h] * 2 if total else np.nan,
+                    p,
+                    p,
                     note,
                 ))
-    columns = "grouping method group landmark_group count share low high expected lift note".split()
+    columns = "grouping method group landmark_group count share low high expected lift"
+    columns = f"{columns} null_low null_high p p_corrected note".split()
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -150,14 +176,16 @@ def test_groups_say_what_their_counts_say(table):
     total = ours["count"].sum()
     own = ours[ours["group"] == ours["landmark_group"]]
     assert f"By kind, {percent(own['count'].sum() / total)} of the samples" in sentence
-    other = ours[(ours["group"] != ours["landmark_group"]) & (ours["low"] > ours["expected"]) & ours["lift"].notna()]
+    beyond = (ours["p_corrected"] <= 0.05) & (ours["share"] > ours["expected"]) & ours["lift"].notna()
+    other = ours[(ours["group"] != ours["landmark_group"]) & beyond]
     if "leans on" not in sentence.replace("none leans on another", ""):
         assert other.empty and groups.verdict(table) == "neutral"
         return
-    leaning, on, times, hits, of = re.search(
-        r"“(g\d)” leans on “(g\d)” ([\d.]+) times .* \((\d+) of (\d+)\)", sentence
+    leaning, on, times, hits, of, p = re.search(
+        r"“(g\d)” leans on “(g\d)” ([\d.]+) times .* \((\d+) of (\d+); .*p = ([\d.]+), corrected\)", sentence
     ).groups()
     row = other[(other["group"] == leaning) & (other["landmark_group"] == on)].iloc[0]
+    assert p == number(row["p_corrected"], 2)
     assert row["lift"] == other["lift"].max() and times == f"{row['lift']:.1f}"
     assert int(hits) == row["count"] and int(of) == ours[ours["group"] == leaning]["count"].sum()
     assert groups.verdict(table) == "bad"

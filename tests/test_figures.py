@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from krepes import figures
@@ -17,8 +18,9 @@ from krepes.audit.rankings import first
 from krepes.audit.spectrum import Selection
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
-from krepes.figures.style import ATTRACTIVE, MARKERS, REPULSIVE, SERIES
+from krepes.figures.style import ATTRACTIVE, BLUE, MARKERS, PALE, REPULSIVE, SERIES
 
+GAP = ["estimate", "low", "high", "null", "p_corrected"]
 LONG = "a name that is far too long to stand beside a bar at this size"
 
 
@@ -214,6 +216,17 @@ def test_bars_are_the_estimates_in_order_and_undefined_columns_are_named():
     widths = [bar.get_width() for bar in figure.axes[0].patches]
     np.testing.assert_allclose(widths, table["estimate"])
     assert "year: undefined, constant in the 40 training rows" in words(figure)
+
+
+def test_a_bar_is_blue_only_beyond_its_null_whose_band_is_drawn():
+    found = alignment()
+    found.frame.loc[found.frame["column"] == "town", GAP] = [0.3, 0.2, 0.4, 0.0, 0.05]
+    found.frame.loc[found.frame["column"] == LONG, GAP] = [0.5, 0.4, 0.6, 0.0, 0.051]
+    ax = figures.alignment_bars(found).axes[0]
+    assert [to_hex(bar.get_facecolor()).upper() for bar in ax.patches] == [PALE, BLUE]
+    table = found.ranked().dropna(subset="estimate")
+    bands = ax.collections[-1].get_segments()
+    np.testing.assert_allclose([band[:, 0] for band in bands], table[["null_low", "null_high"]])
 
 
 def test_heat_map_writes_every_share_and_chance():

@@ -156,8 +156,11 @@ def test_groups_say_what_the_matrix_says(full, people, model):
 
 
 def test_a_group_that_leans_on_another_is_named(people, model):
-    """Samples called 'lost' are of group azure, whose landmarks keep their name: they lean on them."""
-    names = people.frame["group"].tolist()
+    """Samples called 'lost' are of group azure, whose landmarks keep their name: they lean on them.
+
+    Two kinds of landmarks and not four: 'lost' is anchored to four landmarks, too few for a p of one pair among 16.
+    """
+    names = ["azure" if name == "azure" else "other" for name in people.frame["group"]]
     test = ["lost" if name == "azure" else name for name in names[N:]]
     groups = {"tribe": (names[:N], test)}
     report = build_report(model, X_test=people.X[N:], groups=groups, shown=1, k=2, counterfactual=False)

@@ -12,10 +12,8 @@ def contribution(K, dA, *, t, l, m):
 
 
 def score(K, dA, *, t, l, m):
-    """The sign of the summed kernel times the length of the contribution."""
-    k = sum(float(K[t, row]) for row in range(l, len(dA), m))
-    length = float(contribution(K, dA, t=t, l=l, m=m).norm())
-    return length if k > 0 else -length if k < 0 else 0.0
+    """The paper's score of one view, k |dA|, summed over the views of a landmark."""
+    return sum(float(K[t, row]) * float(dA[row].norm()) for row in range(l, len(dA), m))
 
 
 def scores(K, dA, m):

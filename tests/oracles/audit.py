@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 from sklearn.neighbors import KNeighborsClassifier
 
 
@@ -35,6 +36,8 @@ def consistency(top, landmark_labels, labels, k):
 
 def column_agreement(a, b, span):
     """``span`` is the range of a numeric column, ``None`` for a categorical one."""
+    if pd.isna(a) or pd.isna(b):
+        return float(pd.isna(a) and pd.isna(b))
     if span is None:
         return float(a == b)
     return 1 - min(abs(a - b) / span, 1)
@@ -43,6 +46,7 @@ def column_agreement(a, b, span):
 def alignment(scores, rows, landmark_rows, spans, random_sets, k, *, normalise):
     """Mean over samples of the gap of each column; ``random_sets[t]`` lists the random sets of sample t."""
     gaps = {name: [] for name in spans}
+    rows, landmark_rows = ({name: frame[name].tolist() for name in spans} for frame in (rows, landmark_rows))
     for t, row in enumerate(scores):
         top = sorted(range(len(row)), key=lambda l: -row[l])[:k]
 
@@ -50,12 +54,28 @@ def alignment(scores, rows, landmark_rows, spans, random_sets, k, *, normalise):
             weights = [abs(row[l]) for l in members]
             if normalise:
                 weights = [w / sum(weights) for w in weights]
-            pairs = ((rows[name].iloc[t], landmark_rows[name].iloc[l]) for l in members)
+            pairs = ((rows[name][t], landmark_rows[name][l]) for l in members)
             return sum(w * column_agreement(a, b, spans[name]) for w, (a, b) in zip(weights, pairs, strict=True))
 
         for name in spans:
             gaps[name].append(psi(top, name) - np.mean([psi(members, name) for members in random_sets[t]]))
     return {name: np.mean(values) for name, values in gaps.items()}
+
+
+def shuffled_alignment(scores, rows, landmark_rows, spans, random_sets, k, orders, *, normalise):
+    """The gap of each column for every order of the landmarks, all values of a landmark moved to another."""
+    moved = (landmark_rows.iloc[order] for order in orders)
+    gaps = [alignment(scores, rows, table, spans, random_sets, k, normalise=normalise) for table in moved]
+    return {name: np.array([gap[name] for gap in gaps]) for name in spans}
+
+
+def shuffled_counts(first, landmark_groups, groups, names, orders):
+    """For every order of the landmarks: how many samples of each group have a first landmark of each group."""
+    counts = np.zeros((len(orders), len(names), len(names)))
+    for d, order in enumerate(orders):
+        for l, group in zip(first, groups, strict=True):
+            counts[d, names.index(group), names.index(landmark_groups[order[l]])] += 1
+    return counts
 
 
 def tau_b(a, b):

@@ -2,9 +2,13 @@ r"""The shift of an embedding as a sum over landmarks, and three ways to put a n
 
     shift_t = f(x_t; A) - f(x_t; A0) = Σ_l c_tl + Δγ,      c_tl = Σ_u k(z_l^u, x_t) ΔA_(l,u)
 
-    scores        IS_tl = sgn(Σ_u k(z_l^u, x_t)) |c_tl|          how much, and whether the landmark resembles x_t
+    scores        IS_tl = Σ_u k(z_l^u, x_t) |ΔA_(l,u)|           how much, and whether the landmark resembles x_t
     directional   <c_tl, shift_t / |shift_t|>                    complete: with <Δγ, ·> it sums to |shift_t|
     toward(v)     <c_tl, v>                                      how much towards a concept v
+
+With one view the score is the paper's ``k |ΔA_l|``, the length of ``c_tl`` with the sign of the kernel. With several it
+sums that over views: linear in the kernel, so that a small change of the sample changes it little. The length
+``|c_tl|`` with the sign of ``Σ_u k`` is the same at one view, but jumps from one sign to the other where views cancel.
 
 It says what the embedding is made of. It is no statement about what removing a landmark from training would do.
 """
@@ -89,12 +93,7 @@ class Attribution:
     @cached_property
     def scores(self) -> Tensor:
         """Signed influence scores IS, ``(t, m)``; with one view, ``k(z_l, x_t) |ΔA_l|``."""
-        # |ΔA_lᵀ k| = |R k| with ΔA_lᵀ = Q R: p numbers per landmark instead of h, and no difference of squares.
-        R = torch.linalg.qr(self.dA.permute(1, 2, 0), mode="r").R  # (m, min(p, h), p)
-        square = self.K_tm.new_zeros(len(self), self.m)
-        for j in range(R.shape[1]):
-            square += _over_views(self.K_tm, R[:, j].T).square_()
-        return square.sqrt_() * self.K_tm.sum(1).sign_()
+        return _over_views(self.K_tm, torch.linalg.vector_norm(self.dA, dim=2))
 
     @cached_property
     def shift(self) -> Tensor:

@@ -4,7 +4,8 @@ r"""Feature Alignment Gap: which original columns do a sample and the landmarks 
     AG_ξ        = mean over t of  Ψ_top(x_t; ξ) - mean over random sets of Ψ_rand(x_t; ξ)
 
 ``raw`` is the paper's; it is positive almost by construction, for the top landmarks also have the larger weights.
-``normalised`` lets the weights of each set sum to one and compares weighted mean agreements.
+``normalised`` lets the weights of each set sum to one and compares weighted mean agreements. Either is judged against
+the same gap of shuffled columns, see `krepes.audit.shuffles`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from krepes._checks import require_finite, require_range
 from krepes.attribution import Attribution, Top, attribute_stream
 from krepes.audit.features import FeatureSpace, agreement
 from krepes.audit.intervals import RunningMean
+from krepes.audit.permutation import holm
+from krepes.audit.shuffles import MOST_SAMPLES, ShuffledGaps, enough_draws
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.errors import InvalidInputError
@@ -26,6 +29,8 @@ from krepes.model import Krepes
 from krepes.views.source import as_source
 
 VARIANTS = ("raw", "normalised")
+NULL = ("null", "null_low", "null_high", "p", "p_corrected")
+COLUMNS = ("variant", "column", "estimate", "low", "high", *NULL, "n", "note")
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,10 @@ class Alignment:
     """The Alignment Gap of every column.
 
     Attributes:
-        frame: A row per variant and column: ``variant``, ``column``, ``estimate``, ``low``, ``high``, ``n``, ``note``:
-            where a column has no gap, the estimate is NaN and the note says why.
+        frame: A row per variant and column, see `COLUMNS`. ``low`` and ``high`` are the 95 % interval over samples;
+            ``null``, ``null_low`` and ``null_high`` mean, 5 % and 95 % quantile over shuffles of the column, ``p`` the
+            share of shuffles that reach the gap and ``p_corrected`` the same by Holm over columns. Where a column has
+            no gap, the estimate is NaN and the note says why.
         top: The top landmarks of every test sample, from the same pass; ``None`` if scores were given.
     """
 
@@ -61,6 +68,7 @@ class AlignmentSum:
         *,
         k: int = 10,
         sets: int = 20,
+        draws: int | None = None,
         seed: int = 0,
         memory_budget: MemoryBudget = DEFAULT_BUDGET,
     ) -> None:
@@ -72,7 +80,8 @@ class AlignmentSum:
             names: Names of the ``c`` columns.
             k: Landmarks in a set.
             sets: Random sets a sample.
-            seed: Seed of the random sets.
+            draws: Shuffles of every column; by default enough for its p to be corrected for ``c`` columns, 0 for none.
+            seed: Seed of the random sets and of the shuffles.
             memory_budget: An eighth of it is what the agreements of some samples may take.
         """
         require_range(k, "k", low=1, high=len(z))
@@ -81,6 +90,9 @@ class AlignmentSum:
         self.budget = Budget.of(memory_budget)
         self._generator = torch.Generator().manual_seed(seed)
         self._gaps = {variant: RunningMean() for variant in VARIANTS}
+        draws = enough_draws(len(names)) if draws is None else draws
+        held = self.budget.rows(6 * 8 * len(VARIANTS) * len(z), what="a sample's weights", share=1 / 4)
+        self._shuffled = ShuffledGaps(z, draws=draws, seed=seed, held=held) if draws else None
 
     def __call__(self, rows: slice, attribution: Attribution) -> None:
         """Add the samples ``rows``."""
@@ -108,29 +120,39 @@ class AlignmentSum:
             self._add(scores[start : start + size].cpu(), x[start : start + size])
 
     def _add(self, scores: Tensor, x: Tensor) -> None:
-        b = len(x)
+        (b, m), found = scores.shape, []
         top = scores.topk(self.k, dim=1).indices[:, None]  # (b, 1, k)
-        members = torch.cat([top, draw_sets(b, self.sets, self.k, len(self.z), generator=self._generator)], dim=1)
+        members = torch.cat([top, draw_sets(b, self.sets, self.k, m, generator=self._generator)], dim=1)
         weights = scores.double().gather(1, members.flatten(1)).abs().reshape(members.shape)  # (b, 1 + sets, k)
         v = agreement(x[:, None, None], self.z[members])  # (b, 1 + sets, k, c)
         for variant, total in self._gaps.items():
             w = weights if variant == "raw" else _normalised(weights)
             psi = (w[..., None, :] @ v).squeeze(-2)  # (b, 1 + sets, c)
             total.add(psi[:, 0] - psi[:, 1:].mean(1))
+            signed = torch.cat([w[:, :1], -w[:, 1:] / self.sets], dim=1)
+            found.append(signed.new_zeros(b, m).scatter_add_(1, members.flatten(1), signed.flatten(1)))
+        if self._shuffled is not None:
+            # Every stride-th sample of the whole test set, wherever this piece of it begins.
+            stride = -(-len(self.x) // MOST_SAMPLES)
+            chosen = slice(-(self._gaps["raw"].n - b) % stride, None, stride)
+            self._shuffled.add(torch.stack([W[chosen] for W in found], 1), x[chosen])
 
     def frame(self, space: FeatureSpace) -> pd.DataFrame:
-        """Return the gaps with their intervals, undefined columns with their reason."""
+        """Return the gaps with their intervals and nulls, undefined columns with their reason."""
         parts = []
-        for variant, total in self._gaps.items():
+        for i, (variant, total) in enumerate(self._gaps.items()):
             interval = total.interval()
-            part = pd.DataFrame(
-                {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "note": ""},
-                index=self.names,
-            )
-            part = part.reindex(list(space.names))
+            values = {"estimate": interval.estimate, "low": interval.low, "high": interval.high} | self._null(i)
+            part = pd.DataFrame(values, index=self.names).reindex(list(space.names))
             part["note"] = [space.undefined.get(name, "") for name in space.names]
             parts.append(part.rename_axis("column").reset_index().assign(variant=variant, n=total.n))
-        return pd.concat(parts, ignore_index=True)[["variant", "column", "estimate", "low", "high", "n", "note"]]
+        return pd.concat(parts, ignore_index=True)[list(COLUMNS)]
+
+    def _null(self, variant: int) -> dict[str, Tensor]:
+        if self._shuffled is None:
+            return dict.fromkeys(NULL, torch.full((len(self.names),), torch.nan))
+        found = self._shuffled.test(variant)
+        return dict(zip(NULL, (found.null, found.low, found.high, found.p, holm(found.p)), strict=True))
 
 
 def alignment_of(
@@ -141,6 +163,7 @@ def alignment_of(
     *,
     k: int = 10,
     sets: int = 20,
+    draws: int | None = None,
     seed: int = 0,
 ) -> Alignment:
     """Return the Alignment Gap of any score matrix.
@@ -152,12 +175,15 @@ def alignment_of(
         space: Kinds and ranges of the columns, from training data.
         k: Landmarks in a set.
         sets: Random sets a sample, at least 20.
-        seed: Seed of the random sets.
+        draws: Shuffles of every column; by default enough for its p to be corrected for all columns, 0 for none.
+        seed: Seed of the random sets and of the shuffles.
 
     Returns:
         The gaps.
     """
-    total = AlignmentSum(space.encode(rows), space.encode(landmark_rows), space.defined, k=k, sets=sets, seed=seed)
+    total = AlignmentSum(
+        space.encode(rows), space.encode(landmark_rows), space.defined, k=k, sets=sets, draws=draws, seed=seed
+    )
     total.add(scores, total.x)
     return Alignment(total.frame(space))
 
@@ -171,6 +197,7 @@ def alignment_gap(
     *,
     k: int = 10,
     sets: int = 20,
+    draws: int | None = None,
     seed: int = 0,
     memory_budget: MemoryBudget | None = None,
 ) -> Alignment:
@@ -184,7 +211,8 @@ def alignment_gap(
         space: Kinds and ranges of the columns, from training data.
         k: Landmarks in a set, and in the top list.
         sets: Random sets a sample, at least 20.
-        seed: Seed of the random sets.
+        draws: Shuffles of every column; by default enough for its p to be corrected for all columns, 0 for none.
+        seed: Seed of the random sets and of the shuffles.
         memory_budget: For a piece of the pass; by default the model's.
 
     Returns:
@@ -203,7 +231,14 @@ def alignment_gap(
         )
     budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
     total = AlignmentSum(
-        space.encode(rows), space.encode(landmark_rows), space.defined, k=k, sets=sets, seed=seed, memory_budget=budget
+        space.encode(rows),
+        space.encode(landmark_rows),
+        space.defined,
+        k=k,
+        sets=sets,
+        draws=draws,
+        seed=seed,
+        memory_budget=budget,
     )
     top = attribute_stream(model, X, k=k, visitors=[total], memory_budget=budget)
     return Alignment(total.frame(space), top)

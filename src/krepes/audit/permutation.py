@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,26 +21,32 @@ class PermutationTest:
     Attributes:
         observed: As measured.
         null: Mean over shuffles.
+        low: 5 % quantile over shuffles.
         high: 95 % quantile over shuffles.
         p: Share of shuffles that reach the observed value, itself counted.
     """
 
     observed: Tensor
     null: Tensor
+    low: Tensor
     high: Tensor
     p: Tensor
 
     @classmethod
-    def of(cls, observed: Tensor, shuffled: Tensor) -> PermutationTest:
-        """Compare ``observed`` ``(c,)`` with ``shuffled`` ``(draws, c)``."""
-        # A tie up to round-off is a tie: sums of the same terms in another order must not look smaller.
-        reached = (shuffled >= observed - 1e-12).sum(0)
-        return cls(
-            observed,
-            shuffled.mean(0),
-            torch.quantile(shuffled, 0.95, dim=0),
-            (1 + reached).double() / (1 + len(shuffled)),
-        )
+    def of(cls, observed: Tensor, shuffled: Tensor, *, slack: float = 1e-12) -> PermutationTest:
+        """Compare ``observed`` ``(c,)`` with ``shuffled`` ``(draws, c)``.
+
+        Args:
+            observed: As measured.
+            shuffled: The same under every shuffle.
+            slack: A tie up to round-off is a tie: sums of the same terms in another order must not look smaller.
+
+        Returns:
+            The test.
+        """
+        reached = (shuffled >= observed - slack).sum(0)
+        low, high = torch.from_numpy(np.quantile(shuffled.numpy(), (0.05, 0.95), axis=0))
+        return cls(observed, shuffled.mean(0), low, high, (1 + reached).double() / (1 + len(shuffled)))
 
 
 def holm(p: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ DARK = 0.5
 
 @styled
 def cross_group_heatmap(found: CrossGroup) -> Figure:
-    """Draw shares as colours and numbers, lifts below them where they are surely above 1; last row: chance.
+    """Draw shares as colours and numbers, lifts below them where they are beyond their null; last row: chance.
 
     Args:
         found: One matrix of `krepes.audit.cross_group`.
@@ -28,7 +28,6 @@ def cross_group_heatmap(found: CrossGroup) -> Figure:
     """
     size = len(found.groups)
     shares = np.vstack([found.shares, found.expected])
-    anchored = (found.low > found.expected) & (found.expected > 0)
     figure = new_figure(1.6 + 0.5 * (size + 1))
     ax = figure.add_subplot()
     image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -39,7 +38,7 @@ def cross_group_heatmap(found: CrossGroup) -> Figure:
             if np.isnan(share):
                 text = "–"
             else:
-                lift = f"\n×{found.lift[g, h]:.1f}" if g < size and anchored[g, h] else ""
+                lift = f"\n×{found.lift[g, h]:.1f}" if g < size and found.beyond[g, h] else ""
                 text = f"{share:.2f}{lift}"
             ax.text(h, g, text, ha="center", va="center", fontsize=8, color="white" if share > DARK else "black")
     totals = found.counts.sum(1)
@@ -53,6 +52,9 @@ def cross_group_heatmap(found: CrossGroup) -> Figure:
         spine.set_visible(False)
     figure.colorbar(image, ax=ax, label="share of the row", fraction=0.04)
     ax.set_title(
-        "×: lift over random landmarks, where its 95 % interval lies above 1", fontsize=8.5, color=GREY, loc="left"
+        "×: lift over random landmarks, where it is beyond shuffled ones (corrected p ≤ 0.05)",
+        fontsize=8.5,
+        color=GREY,
+        loc="left",
     )
     return figure

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from krepes.audit.alignment import Alignment
+from krepes.audit.shuffles import LEVEL
 from krepes.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, SKY, literal, new_figure, shorten, styled
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 def alignment_bars(alignment: Alignment, *, variant: str = "normalised") -> Figure:
     """Draw the Alignment Gap of every column, largest first; undefined columns are listed with their reason.
 
+    Blue bars are beyond what shuffled landmarks give; the grey band on a bar holds 90 % of the shuffles.
+
     Args:
         alignment: What `krepes.audit.alignment_gap` returned.
         variant: ``"normalised"`` or ``"raw"``.
@@ -27,13 +30,16 @@ def alignment_bars(alignment: Alignment, *, variant: str = "normalised") -> Figu
     """
     table = alignment.ranked(variant)
     known, unknown = table[table["estimate"].notna()], table[table["estimate"].isna()]
-    figure = new_figure(0.9 + 0.28 * len(known) + 0.2 * len(unknown))
+    figure = new_figure(1.1 + 0.28 * len(known) + 0.2 * len(unknown))
     ax = figure.add_subplot()
-    colours = [
-        BLUE if low > 0 else ORANGE if high < 0 else PALE for low, high in zip(known["low"], known["high"], strict=True)
-    ]
-    _bars(ax, known["column"].tolist(), known, colours)
-    ax.set_xlabel(f"{variant} Feature Alignment Gap, 95 % interval over {int(table['n'].iloc[0]):,} test samples")
+    beyond = (known["p_corrected"] <= LEVEL) & (known["estimate"] > known["null"])
+    _bars(ax, known["column"].tolist(), known, [BLUE if passed else PALE for passed in beyond])
+    low, high = (known[key].to_numpy() for key in ("null_low", "null_high"))
+    ax.hlines(range(len(known)), low, high, color=GREY, linewidth=5, alpha=0.45)
+    ax.set_xlabel(
+        f"{variant} Feature Alignment Gap, 95 % interval over {int(table['n'].iloc[0]):,} test samples\n"
+        f"grey: 90 % of shuffled landmarks; blue: beyond them, corrected p ≤ {LEVEL}"
+    )
     reasons = [f"{shorten(row.column, 30)}: undefined, {literal(row.note)}" for row in unknown.itertuples()]
     if reasons:
         figure.supxlabel("\n".join(reasons), fontsize=8, color=GREY)

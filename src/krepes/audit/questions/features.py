@@ -13,8 +13,9 @@ from torch import Tensor
 from krepes.attribution import attributions, compared_scores
 from krepes.audit.alignment import Alignment, AlignmentSum
 from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.shuffles import LEVEL
 from krepes.audit.study import Study
-from krepes.audit.wording import METHODS, listing, signed, text
+from krepes.audit.wording import METHODS, count, listing, number, signed, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 K, NAMED = 10, 4
 LEADING = 1 / 3
 """Columns with at least this part of the largest gap lead, and the first four of them are named."""
+NULL = ("shuffled [5 %, 95 %]", "p (Holm)")
 
 
 def measure(study: Study) -> Exhibit:
@@ -58,10 +60,15 @@ def ranked(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def leaders(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns that surely lead: interval above zero, at least a third of the largest gap."""
+    """Return the columns that lead: beyond what shuffles give, and at least a third of the largest such gap."""
     order = ranked(table)
-    sure = order[order["low"] > 0]
-    return sure[sure["estimate"] >= LEADING * sure["estimate"].iloc[0]] if len(sure) else sure
+    passed = order[passes(order)]
+    return passed[passed["estimate"] >= LEADING * passed["estimate"].iloc[0]] if len(passed) else passed
+
+
+def passes(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return which rows have a gap beyond their null, corrected for the number of columns."""
+    return (rows["p_corrected"] <= LEVEL) & (rows["estimate"] > rows["null"])
 
 
 def sentence(table: pd.DataFrame) -> str:
@@ -69,19 +76,26 @@ def sentence(table: pd.DataFrame) -> str:
     order, leading = ranked(table), leaders(table)
     defined = order[order["estimate"].notna()]
     if not len(leading):
-        return f"On none of {len(defined)} columns do samples and their landmarks agree more than chance would have it."
+        return (
+            f"On none of {count(len(defined), 'column')} do samples and their landmarks agree more than they do when "
+            "the values of the landmarks are shuffled."
+        )
     named = leading.head(NAMED)
     words = [f"{text(row['column'])} ({signed(row['estimate'])})" for row in named.to_dict("records")]
     found = f"Samples resemble the landmarks that attract them above all in {listing(words)}"
+    how = f"Zero is what chance gives, and a column is named only beyond shuffled landmarks (corrected p ≤ {LEVEL})."
     others = defined[~defined["column"].isin(named["column"])]
     if not len(others):
-        return f"{found}; no other column is left to compare. Zero is what chance gives."
+        return f"{found}; no other column is left to compare. {how}"
     following = others.iloc[0]
-    larger = following["estimate"] > named["estimate"].min()
-    rank = "is as large, but not surely above zero," if larger else "the next is"
     name, gap = text(following["column"]), signed(following["estimate"])
-    said = f"{name} {rank} with {gap}" if larger else f"{rank} {name} with {gap}"
-    return f"{found}; of the other {len(others)} columns {said}. Zero is what chance gives."
+    if bool(passes(others.head(1)).iloc[0]):
+        said = f"the next is {name} with {gap}"
+    elif following["estimate"] > named["estimate"].min():
+        said = f"{name} is as large, but within what shuffles give, with {gap}"
+    else:
+        said = f"the next is {name}, within what shuffles give, with {gap}"
+    return f"{found}; of the other {count(len(others), 'column')} {said}. {how}"
 
 
 def numbers(table: pd.DataFrame) -> dict[str, float]:
@@ -91,7 +105,7 @@ def numbers(table: pd.DataFrame) -> dict[str, float]:
 
 
 def headline(table: pd.DataFrame) -> tuple[str, str] | None:
-    """Return the column of the largest sure gap."""
+    """Return the column of the largest gap beyond its null."""
     leading = leaders(table)
     return (
         (text(leading["column"].iloc[0], 18), "is what samples and their landmarks share most")
@@ -106,21 +120,35 @@ def verdict(table: pd.DataFrame) -> Verdict:
 
 
 def views(table: pd.DataFrame) -> tuple[View, ...]:
-    """Return normalised gaps of every method and the paper's raw gap of ours, columns in the order of ours."""
+    """Return normalised gaps with their null, those of other rankings, and the paper's raw gap beside its own null."""
     order = ranked(table)
-    methods = list(dict.fromkeys(table["method"]))
+    methods = [method for method in dict.fromkeys(table["method"]) if method != "influence"]
     cells: Any = table.set_index(["method", "variant", "column"])
-    notes = bool(order["note"].astype(bool).any())
-    rows = []
+    rows, plain = [], []
     for column, note in zip(order["column"], order["note"], strict=True):
-        ours = cells.loc[("influence", "normalised", column)]
-        others = [cells.loc[(method, "normalised", column)]["estimate"] for method in methods if method != "influence"]
-        raw = cells.loc[("influence", "raw", column)]["estimate"]
-        gaps = [Estimate(float(value), unit="gap") for value in (*others, raw)]
-        rows.append((text(column), _estimate(ours), *gaps, *((text(note),) if notes else ())))
-    heads = ("column", METHODS["influence"], *(METHODS[name] for name in methods if name != "influence"))
-    caption = "Gap of each column by what ranks the landmarks, 95 % interval of ours; raw is positive by construction"
-    return (View(caption, (*heads, "raw influence score", *(["note"] if notes else [])), tuple(rows)),)
+        ours, raw = (cells.loc[("influence", variant, column)] for variant in ("normalised", "raw"))
+        others = [cells.loc[(method, "normalised", column)]["estimate"] for method in methods]
+        gaps = [Estimate(float(value), unit="gap") for value in others]
+        rows.append((text(column), _estimate(ours), *_null(ours), *gaps, text(note)))
+        plain.append((text(column), Estimate(float(raw["estimate"]), unit="gap"), *_null(raw)))
+    notes = bool(order["note"].astype(bool).any())
+    heads = ("column", METHODS["influence"], *NULL, *(METHODS[name] for name in methods))
+    caption = "Gap of each column by what ranks the landmarks, 95 % interval of ours; p: against shuffled landmarks"
+    return (
+        View(caption, (*heads, *(["note"] if notes else [])), tuple(row if notes else row[:-1] for row in rows)),
+        View(
+            "Raw gap of the influence score, positive by construction: only what is above its shuffles means anything",
+            ("column", "raw gap", *NULL),
+            tuple(plain),
+            folded=True,
+        ),
+    )
+
+
+def _null(row: pd.Series[float]) -> tuple[Estimate, str]:
+    """Return the band of the null around its mean and the corrected p."""
+    band = Estimate(float(row["null"]), float(row["null_low"]), float(row["null_high"]), "gap")
+    return band, "–" if pd.isna(row["p_corrected"]) else number(float(row["p_corrected"]), 2)
 
 
 def _estimate(row: pd.Series[float]) -> Estimate:
@@ -149,5 +177,6 @@ FEATURES = Audit(
     headline=headline,
     numbers=numbers,
     caveat="A gap says that samples and their landmarks agree on a column, not that the column causes it: a column may "
-    "stand in for another, such as a district for a group. Intervals hold model and landmarks fixed.",
+    "stand in for another, such as a district for a group. Intervals hold model and landmarks fixed; shuffles ask what "
+    "other landmarks would give, and take every landmark as a draw of its own.",
 )

@@ -10,8 +10,9 @@ import pandas as pd
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
 from krepes.audit.groups import CrossGroup, cross_group
+from krepes.audit.shuffles import LEVEL
 from krepes.audit.study import Study
-from krepes.audit.wording import METHODS, percent, quoted, text
+from krepes.audit.wording import METHODS, number, percent, quoted, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +22,7 @@ def measure(study: Study) -> Exhibit:
     """Return the attribution between groups, for every way of grouping and every ranking."""
     frames, figures = [], {}
     for name, (train, test) in study.groups.items():
-        matrices = cross_group(study.rankings, study.of_landmarks(train), test)
+        matrices = cross_group(study.rankings, study.of_landmarks(train), test, seed=study.seed)
         frames += [matrix.to_frame().assign(grouping=name, method=method) for method, matrix in matrices.items()]
         figures[f"Grouped by {text(name)}"] = partial(_draw, matrices["influence"])
     table = pd.concat(frames, ignore_index=True)
@@ -39,8 +40,9 @@ def in_group(matrix: pd.DataFrame) -> tuple[float, float, int]:
 
 
 def strongest_lean(matrix: pd.DataFrame) -> pd.Series | None:
-    """Return the pair of different groups of the largest lift that is surely above one, if there is any."""
-    other = matrix[(matrix["group"] != matrix["landmark_group"]) & (matrix["low"] > matrix["expected"])]
+    """Return the pair of different groups of the largest lift that is beyond its null, if there is any."""
+    beyond = (matrix["p_corrected"] <= LEVEL) & (matrix["share"] > matrix["expected"])
+    other = matrix[(matrix["group"] != matrix["landmark_group"]) & beyond]
     other = other[np.isfinite(other["lift"].astype(float))]
     return None if other.empty else other.iloc[int(other["lift"].argmax())]
 
@@ -64,11 +66,12 @@ def _sentence(name: str, matrix: pd.DataFrame) -> str:
     )
     pair = strongest_lean(matrix)
     if pair is None:
-        return f"{start}; none leans on another more than chance would have it."
+        return f"{start}; none leans on another more than shuffled landmarks would have it."
     samples = int(matrix[matrix["group"] == pair["group"]]["count"].sum())
     return (
         f"{start}; {quoted(pair['group'])} leans on {quoted(pair['landmark_group'])} {pair['lift']:.1f} times as often "
-        f"as chance would have it ({int(pair['count'])} of {samples})."
+        f"as chance would have it ({int(pair['count'])} of {samples}; shuffled landmarks: p = "
+        f"{number(pair['p_corrected'], 2)}, corrected)."
     )
 
 
@@ -90,7 +93,7 @@ def headline(table: pd.DataFrame) -> tuple[str, str]:
 
 
 def verdict(table: pd.DataFrame) -> Verdict:
-    """Return bad if some group surely leans on another."""
+    """Return bad if some group leans on another beyond the null."""
     return "bad" if any(strongest_lean(matrix) is not None for matrix in ours(table).values()) else "neutral"
 
 
@@ -125,13 +128,22 @@ def _pairs(name: str, matrix: pd.DataFrame) -> View:
             text(row["landmark_group"]),
             int(row["count"]),
             Estimate(float(row["share"]), float(row["low"]), float(row["high"]), "share"),
+            _null(row),
+            "–" if pd.isna(row["p_corrected"]) else number(float(row["p_corrected"]), 2),
             "–" if pd.isna(row["lift"]) else f"×{row['lift']:.2f}",
             row["note"],
         )
         for _, row in matrix.iterrows()
     )
-    heads = ("group of the sample", "group of its top landmark", "samples", "share", "lift", "note")
+    null = ("shuffled [5 %, 95 %]", "p (Holm)")
+    heads = ("group of the sample", "group of its top landmark", "samples", "share", *null, "lift", "note")
     return View(f"All pairs of {text(name)}, by influence score", heads, rows, folded=True)
+
+
+def _null(row: pd.Series) -> Estimate:
+    """Return the share that shuffles give, with their band unless the group has no sample."""
+    low, high = (None if pd.isna(row[key]) else float(row[key]) for key in ("null_low", "null_high"))
+    return Estimate(float(row["expected"]), low, high, "share")
 
 
 def _draw(found: CrossGroup) -> Figure:
@@ -152,5 +164,6 @@ GROUPS = Audit(
     headline=headline,
     numbers=numbers,
     caveat="Anchoring in one's own group shows that the encoder separates the groups; whether that is wanted, and "
-    "whether it harms anyone, is not a question the latent space answers.",
+    "whether it harms anyone, is not a question the latent space answers. Among more than 22 groups no single pair can "
+    "be told from chance.",
 )
