@@ -198,6 +198,8 @@ def test_judge_counts_studies():
     assert len(intervention.draw(table).axes) == 2
     table.loc[(table["score"] == "TRAK") & table["data"].isin(["adult", "digits"]), "mean"] = -0.5
     assert [holds for _, holds in intervention.judge(table)] == [False, True, True] * 2
+    nothing = table.assign(mean=table["mean"].where(table["score"] != CEILING, 0.0))
+    assert not any(holds for _, holds in intervention.judge(nothing))
     table.loc[table["score"] == "replay", "mean"] = 0.4
     assert [holds for _, holds in intervention.judge(table)] == [False, False, True] * 2
     assert [holds for _, holds in intervention.judge(table[table["score"] != "replay"])] == [False, True] * 2

@@ -127,10 +127,11 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     verdicts = []
     for outcome in (MARGIN, PAIR):
         value = table[table["outcome"] == outcome].pivot_table(index="score", columns=["data", "loss"], values="mean")
-        ceiling, count = value.loc[CEILING], value.shape[1]
-        rivals = value.drop(index=[CEILING, *(name for name in RUNGS if name in value.index)]).abs().max()
+        ceiling, count = value.loc[CEILING].to_numpy(), value.shape[1]
+        rivals = value.drop(index=[CEILING, *(name for name in RUNGS if name in value.index)]).abs().max().to_numpy()
+        known = ceiling > 0  # where retrainings do not agree at all, nothing can be predicted
         warm = value.loc["warm"].to_numpy()
-        leads = int(np.sum((warm >= WARM * ceiling.to_numpy()) & (warm > rivals.to_numpy())))
+        leads = int(np.sum(known & (warm >= WARM * ceiling) & (warm > rivals)))
         wanted = -(-7 * count // 10)
         verdicts.append((
             f"{outcome}: warm replay reaches {WARM:g} of the ceiling and leads every baseline in {leads} of {count} "
@@ -140,7 +141,7 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
         for rung, part in (("replay", REPLAY), ("lazy", LAZY)):
             if rung not in value.index:
                 continue
-            reached = int(np.sum(value.loc[rung].to_numpy() >= part * ceiling.to_numpy()))
+            reached = int(np.sum(known & (value.loc[rung].to_numpy() >= part * ceiling)))
             verdicts.append((
                 f"{outcome}: {rung} reaches {part:g} of the ceiling in {reached} of {count} studies (at least half)",
                 2 * reached >= count,
