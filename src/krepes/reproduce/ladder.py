@@ -35,13 +35,17 @@ def ladder(table: pd.DataFrame) -> Figure:
     trainings = (cost.drop(index=TRAINING) / cost.loc[TRAINING]).median(axis=1)
     figure = new_figure(3.4)
     for ax, outcome in zip(figure.subplots(1, 2, sharex=True, sharey=True), (MARGIN, PAIR), strict=True):
-        value = _pivot(table, outcome)
-        parts = value.drop(index=CEILING) / value.loc[CEILING]
-        _steps(ax, parts, trainings)
+        _steps(ax, parts_of_ceiling(_pivot(table, outcome)), trainings)
         ax.set_title(outcome, loc="left")
-    figure.supxlabel("cost of one outcome, in trainings of the encoder; logarithmic", fontsize=9)
+    figure.supxlabel("cost of one outcome, in trainings of the encoder; bars and band: half of the studies", fontsize=9)
     figure.supylabel("part of the noise ceiling", fontsize=9)
     return figure
+
+
+def parts_of_ceiling(value: pd.DataFrame) -> pd.DataFrame:
+    """Return LDS by score and study as parts of the noise ceiling; a study without one, where it is zero, has none."""
+    known = value.loc[:, (value.loc[CEILING] > 0).to_numpy()]
+    return known.drop(index=CEILING) / known.loc[CEILING]
 
 
 def _pivot(table: pd.DataFrame, outcome: str) -> pd.DataFrame:
@@ -50,6 +54,8 @@ def _pivot(table: pd.DataFrame, outcome: str) -> pd.DataFrame:
 
 def _steps(ax: Axes, parts: pd.DataFrame, trainings: pd.Series[float]) -> None:
     """Draw rungs as points with half of the studies as bars, and the best baseline of each study as a band."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     rungs = [name for name in RUNGS if name in parts.index and name in trainings.index]
     rivals = parts.drop(index=[name for name in RUNGS if name in parts.index]).abs().max()
     low, middle, high = np.quantile(rivals, QUARTERS)
@@ -64,5 +70,8 @@ def _steps(ax: Axes, parts: pd.DataFrame, trainings: pd.Series[float]) -> None:
         ax.annotate(name, (x, at), (6, -3), textcoords="offset points", color=INK)
     ax.axhline(1.0, color=GREY, linewidth=0.8, linestyle="--")
     ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_ylim(min(0.0, ax.get_ylim()[0]), 1.05)
     ax.margins(x=0.2)

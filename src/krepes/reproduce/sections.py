@@ -39,9 +39,10 @@ def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
     fewer = "" if scale["seeds"] == find_scale(scale["name"]).seeds else f" --seeds {scale['seeds']}"
     parts = "".join(f" --{flag} {value}" for flag in ("only", "without") for value in details.get(flag, ()))
     command = f"`krepes reproduce {name} --scale {scale['name']}{fewer}{parts}` ({sizes})"
+    seeds = "1 seed" if scale["seeds"] == 1 else f"{scale['seeds']} seeds"
     return "\n".join([
         f"## {name}\n",
-        f"{details['what']}. {command}, commit {details['commit']}, {scale['seeds']} seeds.\n",
+        f"{details['what']}. {command}, commit {details['commit']}, {seeds}.\n",
         details["note"] + "\n",
         *(f"![{details['what']}]({pictures}/{picture})\n" for picture in details["pictures"]),
         markdown(shown),

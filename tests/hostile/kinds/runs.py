@@ -145,7 +145,10 @@ def of_files(kind: str, rng: Random) -> Iterator[Case]:
         tensors, header = read_tensor_bytes((run / manifest["files"][name]["file"]).read_bytes())
         for key, x in tensors.items():
             for what, new in forgeries(x).items():
-                content = tensor_bytes({**tensors, key: new}, header)
+                try:
+                    content = tensor_bytes({**tensors, key: new}, header)
+                except KeyError:  # older safetensors cannot write complex numbers
+                    continue
                 change = copied(kind, lambda run, n=name, c=content: replaced(run, n, c))
                 yield Case("run", f"{kind}: {name} {key} {what}", change, answered)
             content = tensor_bytes({k: v for k, v in tensors.items() if k != key}, header)
