@@ -94,12 +94,13 @@ def reproduce(
     Returns:
         One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
     """
-    size, folder, commit = find_scale(scale), Path(folder), _commit()
+    size, folder = find_scale(scale), Path(folder)
     if seeds is not None:
         require_range(seeds, "seeds", low=1)
         size = replace(size, seeds=seeds)
     _require_choice("--only", target, only, target.data if target.studies else ())
     _require_choice("--without", target, without, target.optional)
+    commit = _commit()
     trial = Trial(size, 0, data_dir, folder / "encoders", tuple(only), tuple(without))
     found = [target.run(replace(trial, seed=seed)) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
