@@ -35,8 +35,6 @@ FIT = [
     "--epochs",
     "1",
     "--quiet",
-    "--encoder",
-    "mlp",
     *SMALL,
 ]
 

@@ -27,8 +27,6 @@ FIT = [
     "--epochs",
     "1",
     "--quiet",
-    "--encoder",
-    "mlp",
     *SMALL,
 ]
 

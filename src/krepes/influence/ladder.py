@@ -2,9 +2,9 @@ r"""One call for every rung: which can be climbed here, what each would cost, an
 
     replay > warm > lazy > surrogate
 
-by how well each predicted retraining where it was tested, a replay if it has four members: on digits, with Barlow Twins
-and a possible 0.51, four reached 0.45, one 0.34 to 0.38, warm 0.43. ``"auto"`` takes the first that the data, the loss
-and the seconds allow, and says which and what it costs before it starts.
+by how well each predicted retraining where it was tested, a replay if it has four members (docs/findings.md has the
+table). ``"auto"`` takes the first that the data, the loss and the seconds allow, and says which and what it costs
+before it starts.
 """
 
 from __future__ import annotations
