@@ -4,6 +4,8 @@ import pandas as pd
 import pytest
 import torch
 
+from krepes.encoders.call import call
+from krepes.proof.subject import MARGIN, mixed
 from krepes.reproduce import planted
 from krepes.reproduce.retraining import Recipe, Study
 from krepes.views import GaussianNoise
@@ -27,9 +29,25 @@ def test_a_batch_holds_near_copies_and_the_other_rows_are_as_they_were(study):
     assert torch.equal(found.X[kept], study.X[kept]) and not torch.equal(found.X[6:9], study.X[6:9])
 
 
-def test_effects_are_differences_to_all_rows_and_predictions_sums_over_a_batch(study, monkeypatch):
+def margins_after(study, places, batch):
+    """Margins of the first two test samples by hand, over two trainings, ``(2, 2)``."""
+    encoders = [study.train(places, mixed(study.seed, 12, batch + 1, again)) for again in range(2)]
+    with torch.no_grad():
+        return torch.stack([study.outcomes(encoder)[MARGIN][:2] for encoder in encoders]).double()
+
+
+def test_effects_are_differences_to_all_rows_and_predictions_sums_over_a_batch(study):
     effect, error = planted.retrained(study, [0, 1])
     assert effect.shape == error.shape == (8, 2) and (error > 0).all()
+    whole = margins_after(study, torch.arange(30), -1)
+    less = margins_after(study, torch.tensor([row for row in range(30) if row not in {3, 4, 5}]), 1)
+    torch.testing.assert_close(effect[1], less.mean(0) - whole.mean(0))
+    torch.testing.assert_close(error[1], ((less.var(0) + whole.var(0)) / 2).sqrt())
+    encoder = study.record(0).encoder
+    cosine = torch.cosine_similarity(
+        *(call(encoder, X) - call(encoder, study.reference).mean(0) for X in (study.X[3:6], study.test[:1]))
+    )
+    torch.testing.assert_close(planted.predicted(study, [0, 1])["latent cosine"][1, 0], -cosine.sum().detach().double())
     found = planted.predicted(study, [0, 1])
     assert set(found) == {"warm", "lazy", "gradient dot product", "latent cosine"}
     assert all(values.shape == (8, 2) and values.isfinite().all() for values in found.values())

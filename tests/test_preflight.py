@@ -155,3 +155,11 @@ def test_a_run_may_bear_the_name_of_its_data_set(tmp_path, monkeypatch):
     with pytest.raises(KrepesError, match="image|picture"):
         (tmp_path / "folder").mkdir()
         open_dataset(Settings(data="folder"))
+
+
+def test_audits_see_numbers_and_dates_that_the_file_writes_as_text(tmp_path):
+    lines = [f"{i % 13},{i % 10};{1 + i % 28:02d}.{1 + i % 12:02d}.{1990 + i % 20};{'ab'[i % 2]}" for i in range(60)]
+    (tmp_path / "g.csv").write_text("\n".join(["Umsatz;Datum;Ort", *lines]))
+    space = fit(Settings(data=str(tmp_path / "g.csv"), kernel="rbf", m=8, h=2), tmp_path / "run", progress=False)
+    for frame in space.tables:
+        assert frame["Umsatz"].dtype == "float64" and frame["Datum"].dtype == "datetime64[s]"
