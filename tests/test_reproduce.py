@@ -10,6 +10,7 @@ import pytest
 from krepes.errors import InvalidInputError
 from krepes.figures.style import new_figure
 from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce, write_page
+from krepes.reproduce.claims import Claim, Reading
 from krepes.reproduce.tables import markdown, wide
 from krepes.reproduce.trial import Trial
 from krepes.runs.settings import Settings
@@ -61,8 +62,25 @@ def test_figures_and_verdicts_go_to_the_page(tmp_path, three_seeds):
     assert (tmp_path / "docs" / "all" / "toy-quick-first.png").exists()
     with pytest.raises(InvalidInputError, match="no result of scale 'full'"):
         write_page(tmp_path, "full", tmp_path / "all.md", [target])
-    claims = json.loads((tmp_path / "toy-quick.json").read_text())["claims"]
-    assert [claim["holds"] for claim in claims] == [True, False]
+    checks = json.loads((tmp_path / "toy-quick.json").read_text())["checks"]
+    assert [check["holds"] for check in checks] == [True, False]
+
+
+def above(limit):
+    return lambda table: (table["mean"][0] > limit, f"mean {table['mean'][0]:g} against {limit}")
+
+
+@pytest.mark.parametrize(
+    ("limits", "verdict"),
+    [((1.0, 1.5), "holds"), ((5.0, 1.0), "holds under: reading 1"), ((5.0, 6.0), "does not hold"), ((1.0,), "holds")],
+)
+def test_a_claim_is_judged_under_each_of_its_readings(limits, verdict, tmp_path, three_seeds):
+    readings = tuple(Reading(f"reading {place}", above(limit)) for place, limit in enumerate(limits))
+    claim = Claim("the mean is large", readings, "because it was made up")
+    reproduce(toy(found, claims=(claim,)), "quick", None, tmp_path)
+    page = (tmp_path / "toy-quick.md").read_text()
+    assert f"| the mean is large | **{verdict}** |" in page and "| because it was made up |" in page
+    assert all(f"mean 2 against {limit}" in page for limit in limits)
 
 
 def test_a_page_judges_and_words_a_stored_table_anew(tmp_path, three_seeds):

@@ -14,6 +14,7 @@ import pandas as pd
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
 from krepes.figures import render
+from krepes.reproduce.claims import Claim, decide
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
 from krepes.reproduce.trial import Trial
@@ -51,7 +52,8 @@ class Target:
         note: What differs from the paper's setting, and how hyper-parameters were chosen.
         paper: The paper's figures, with the ``keys`` and a column ``paper``.
         draw: A figure of the table over all seeds.
-        judge: What the issue of the table asks for, as ``(claim, whether it holds)``, from the table.
+        judge: What is asked of the table, as ``(check, whether it holds)``.
+        claims: What the paper claims, under every reading that its text allows.
         studies: Whether each data set is a study of its own, so that some can be run without the others.
         optional: Methods that can be left out.
     """
@@ -66,6 +68,7 @@ class Target:
     paper: pd.DataFrame | None = None
     draw: Callable[[pd.DataFrame], Figure] | None = None
     judge: Callable[[pd.DataFrame], list[tuple[str, bool]]] | None = None
+    claims: tuple[Claim, ...] = ()
     studies: bool = False
     optional: tuple[str, ...] = ()
 
@@ -148,10 +151,12 @@ def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
 
 def retell(target: Target, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return a measurement with the target's words, and with its claims judged by the table."""
-    verdicts = [] if target.judge is None else target.judge(_measured(details))
-    claims = [{"claim": claim, "holds": bool(holds)} for claim, holds in verdicts]
+    table = _measured(details)
+    verdicts = [] if target.judge is None else target.judge(table)
+    checks = [{"check": check, "holds": bool(holds)} for check, holds in verdicts]
+    claims = [decide(claim, table) for claim in target.claims]
     words = {"what": target.what, "note": target.note, "keys": list(target.keys), "across": target.across}
-    return {**details, **words, "claims": claims}
+    return {**details, **words, "checks": checks, "claims": claims}
 
 
 def redraw(target: Target, details: Mapping[str, Any], folder: Path) -> None:

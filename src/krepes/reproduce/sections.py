@@ -12,13 +12,33 @@ from krepes.reproduce.tables import markdown, wide
 
 
 def summary(stories: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the table of claims, those that do not hold included."""
-    rows = [
-        (f"[{name}](#{name})", claim["claim"], "yes" if claim["holds"] else "**no**")
+    """Return the paper's claims with their verdicts, then what was asked of each table, failures included."""
+    claims = [
+        (f"[{name}](#{name})", claim["sentence"], f"**{claim['verdict']}**", _figures(claim), claim["why"])
         for name, details in stories.items()
         for claim in details["claims"]
     ]
-    return "## Claims\n\n" + markdown(pd.DataFrame(rows, columns=["target", "claim", "holds"]))
+    checks = [
+        (f"[{name}](#{name})", check["check"], "yes" if check["holds"] else "**no**")
+        for name, details in stories.items()
+        for check in details["checks"]
+    ]
+    parts = []
+    if claims:
+        columns = ["target", "the paper's claim", "verdict", "figures that decide", "why"]
+        parts.append("## The paper's claims\n\n" + markdown(pd.DataFrame(claims, columns=columns)))
+    if checks:
+        columns = ["target", "asked of the table", "holds"]
+        parts.append("## What was asked of the tables\n\n" + markdown(pd.DataFrame(checks, columns=columns)))
+    return "\n".join(parts)
+
+
+def _figures(claim: Mapping[str, Any]) -> str:
+    """Return the figure of every reading, each with its verdict."""
+    readings = claim["readings"]
+    if len(readings) == 1:
+        return str(readings[0]["figure"])
+    return "<br>".join(f"{r['name']}: {r['figure']} ({'yes' if r['holds'] else 'no'})" for r in readings)
 
 
 def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
