@@ -104,6 +104,7 @@ LAYERS = [
     "reproduce.trial",
     "reproduce.tables",
     "reproduce.sections",
+    "reproduce.claims",
     "reproduce.base",
     "reproduce.page",
     "reproduce.probes",
