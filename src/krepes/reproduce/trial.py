@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from krepes.encoders import ConvNet, ResNet, build_encoder
 from krepes.model import Krepes
-from krepes.reproduce.recipes import recipe
+from krepes.reproduce.recipes import explained, recipe
 from krepes.reproduce.scale import Scale
 from krepes.reproduce.stored import REPOSITORY, stored_encoder
 from krepes.runs.augment import open_stream
@@ -100,7 +100,7 @@ class Trial:
         draw = torch.Generator().manual_seed(self.seed)
         test = test[torch.randperm(len(test), generator=draw)[: self.scale.test]]
         train = train[torch.randperm(len(train), generator=draw)]
-        stream = open_stream(replace(settings, seed=self.seed), source, train)
+        stream = open_stream(explained(settings, self.seed), source, train)
         classes = source.column(settings.label or LABEL)
         labels = classes[train.numpy()], classes[test.numpy()]
         samples = stream.augment.plain(source.take(test))
