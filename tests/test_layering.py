@@ -111,6 +111,7 @@ LAYERS = [
     "reproduce.base",
     "reproduce.page",
     "reproduce.probes",
+    "reproduce.grids",
     "reproduce",
     "cli",
     "",

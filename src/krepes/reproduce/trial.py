@@ -88,10 +88,22 @@ class Trial:
             The experiment.
         """
         settings = recipe(data, loss=loss, scale=self.scale.name, seed=self.seed)
+        return self.made(settings, f"{settings.data}-{settings.training_loss}-{self.scale.name}-{self.seed}")
+
+    def made(self, settings: Settings, name: str) -> Experiment:
+        """Return an encoder trained by some settings, read from disk if it was trained before.
+
+        Args:
+            settings: Of the training.
+            name: Of its files.
+
+        Returns:
+            The experiment.
+        """
         source = _source(self.data_dir, settings)
         train, test = split(source.n, settings)
         stream = open_stream(settings, source, train)
-        encoder = self._encoder(settings, source, stream)
+        encoder = self._encoder(settings, source, stream, self.encoders / f"{name}.safetensors")
         # Held-out rows come in the order of the file, and some files are ordered: by date, by place, by class.
         draw = torch.Generator().manual_seed(self.seed)
         test = test[torch.randperm(len(test), generator=draw)[: self.scale.test]]
@@ -130,8 +142,7 @@ class Trial:
             stream = ViewStream(stream.source.take(torch.arange(rows)), stream.augment, seed=stream.seed)
         return Krepes(made.encoder, **chosen).fit(stream)
 
-    def _encoder(self, settings: Settings, source: Dataset, stream: ViewStream) -> nn.Module:
-        path = self.encoders / f"{settings.data}-{settings.training_loss}-{self.scale.name}-{self.seed}.safetensors"
+    def _encoder(self, settings: Settings, source: Dataset, stream: ViewStream, path: Path) -> nn.Module:
         config = path.with_suffix(".json")
         recorded = json.dumps(settings.to_dict(), indent=2, sort_keys=True) + "\n"
         name, options = encoder_choice(settings, source, stream)
