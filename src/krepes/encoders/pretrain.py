@@ -189,7 +189,7 @@ def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
     """
     if isinstance(loss, str) and loss not in {*LOSSES, BYOL}:
         raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
-    known = _options(LOSSES[loss]) if isinstance(loss, str) and loss in LOSSES else []
+    known = options_of(LOSSES[loss]) if isinstance(loss, str) and loss in LOSSES else []
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidInputError(f"loss_options {unknown} do not fit loss={loss!r}, which takes {known or 'none'}.")
@@ -198,7 +198,7 @@ def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
     return partial(LOSSES[loss], **options) if isinstance(loss, str) else loss
 
 
-def _options(loss: Loss) -> list[str]:
+def options_of(loss: Loss) -> list[str]:
     """Return the hyper-parameters of a loss: its parameters that are passed by keyword alone."""
     found = inspect.signature(loss).parameters.values()
     return [parameter.name for parameter in found if parameter.kind is parameter.KEYWORD_ONLY]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from krepes.audit.probing import probe
 from krepes.reproduce.base import Findings, Target
-from krepes.reproduce.probes import probe, probe_encoder
+from krepes.reproduce.probes import probe_encoder
 from krepes.reproduce.trial import Experiment, Trial
 
 USES = {

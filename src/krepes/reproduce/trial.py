@@ -93,9 +93,21 @@ class Trial:
             The experiment.
         """
         settings = recipe(data, loss=loss, scale=self.scale.name, seed=ENCODER_SEED)
+        return self.made(settings, f"{settings.data}-{settings.training_loss}-{self.scale.name}")
+
+    def made(self, settings: Settings, name: str) -> Experiment:
+        """Return an encoder trained by some settings, read from disk if it was trained before.
+
+        Args:
+            settings: Of the training.
+            name: Of its files.
+
+        Returns:
+            The experiment.
+        """
         source = _source(self.data_dir, settings)
         train, test = split(source.n, settings)
-        encoder = self._encoder(settings, source, open_stream(settings, source, train))
+        encoder = self._encoder(settings, source, open_stream(settings, source, train), name)
         # Held-out rows come in the order of the file, and some files are ordered: by date, by place, by class.
         draw = torch.Generator().manual_seed(self.seed)
         test = test[torch.randperm(len(test), generator=draw)[: self.scale.test]]
@@ -136,17 +148,12 @@ class Trial:
             stream = ViewStream(stream.source.take(torch.arange(rows)), stream.augment, seed=stream.seed)
         return Krepes(made.encoder, **chosen).fit(stream)
 
-    def _encoder(self, settings: Settings, source: Dataset, stream: ViewStream) -> nn.Module:
+    def _encoder(self, settings: Settings, source: Dataset, stream: ViewStream, name: str) -> nn.Module:
         def train(checkpoint: Path) -> nn.Module:
             return train_encoder(settings, source, stream, checkpoint=checkpoint, resume=True).encoder
 
-        return stored_encoder(
-            f"{settings.data}-{settings.training_loss}-{self.scale.name}",
-            settings,
-            encoder_choice(settings, source, stream),
-            [self.encoders] if self.retrain else [REPOSITORY, self.encoders],
-            train,
-        )
+        folders = [self.encoders] if self.retrain else [REPOSITORY, self.encoders]
+        return stored_encoder(name, settings, encoder_choice(settings, source, stream), folders, train)
 
 
 @cache
