@@ -23,6 +23,7 @@ from krepes.attribution import Attribution
 from krepes.attribution.result import id_array
 from krepes.audit.labels import Labels, require_count, shared_codes
 from krepes.audit.probes import LinearProbe
+from krepes.audit.wording import count, percent
 from krepes.batches import Batch, require_usable
 from krepes.model import Krepes
 from krepes.views.source import as_source
@@ -45,6 +46,20 @@ class Trust:
     encoder: float | None
     alike: float | None
     majority: float | None
+
+    def __str__(self) -> str:
+        if self.samples == 0:
+            return "no held-out sample judges the probe"
+        said = f"on {count(self.samples, 'held-out sample')}"
+        if self.surrogate is not None and self.majority is not None:
+            beside = "" if self.encoder is None else f", one on the encoder in {percent(self.encoder)}"
+            said += (
+                f" a probe on the surrogate is right in {percent(self.surrogate)}{beside}, naming the most frequent "
+                f"class in {percent(self.majority)}"
+            )
+        else:
+            said += " no class is known, so that nothing says how often the probe is right"
+        return said if self.alike is None else f"{said}; both probes decide alike in {percent(self.alike)}"
 
 
 @dataclass(frozen=True, eq=False)
