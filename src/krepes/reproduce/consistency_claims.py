@@ -34,7 +34,7 @@ def _ahead(table: pd.DataFrame, *, labels: str, metric: str) -> tuple[bool, str]
     lead = ours - theirs
     said = []
     for name in PAPERS:
-        of = lead[name]
+        of = lead.xs(name, level="data")
         ahead, first = int((of > 0).sum()), float(ours[name, 1])
         said.append(f"{name} at {ahead} of {len(of)} K, K = 1: {first:.3f} against {float(theirs[name, 1]):.3f}")
     return bool((lead > 0).all()), "; ".join(said)
