@@ -95,6 +95,7 @@ LAYERS = [
     "runs.subject",
     "runs.proving",
     "runs.answers",
+    "runs.decisions",
     "runs.outcomes",
     "runs.whatif",
     "runs.curation",
