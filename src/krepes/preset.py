@@ -1,4 +1,4 @@
-"""Settings under one name. Our defaults are ours; ``paper`` is what the KREPES paper's own text says, as far as it goes.
+"""Settings under one name. Defaults are ours; ``paper`` is what the KREPES paper's own text says, as far as it goes.
 
 What a person passes beats a preset. Importing this imports no torch, for settings and help need it.
 """
@@ -96,7 +96,7 @@ PAPER = Preset(
         "landmarks": "kmeans++",
         "candidates": 10_000_000,
         "init": "pca",
-        "damping": 1e-3,
+        "damping": "auto",
         "damping_unit": "absolute",
         "steps": 1,
         "augment": "paper",
@@ -118,13 +118,13 @@ PAPER = Preset(
         "landmarks": "section 4.3: k-means++ in input space, or leverage scores (leverage-hutchinson)",
         "candidates": "section 4.3: drawn among all samples",
         "init": "section 4.1: principal components",
-        "damping": "section 4.2: H + λ I; no value of λ is given, 1e-3 is the usual one",
-        "damping_unit": "section 4.2: λ is added to H as it is",
+        "damping": "section 4.2: H + λ I, and no value of λ; so that of lowest loss",
+        "damping_unit": "section 4.2: λ is added to H as it is, so a number that you pass is λ itself",
         "steps": "section 4.2: one step",
         "augment": "appendix on data: solo-learn's asymmetric pair for images, noise and dropped features for tables",
         "agreement": "section 3.2: v = 1 - min(|difference| / range, 1); categories are encoded numerically",
-        "objective barlow_twins": "appendix on the Nyström form: sums of products over sums of squares, no mean taken off",
-        "objective vicreg": "appendix on curvature: invariance over n, hinge of both views added, hinge without curvature",
+        "objective barlow_twins": "appendix on the Nyström form: sums of products over sums of squares, means left in",
+        "objective vicreg": "appendix on curvature: invariance over n, both views' hinges added, without curvature",
         "objective simclr": "appendix on curvature: cross entropy summed over the 2n rows",
         "objective byol": "appendix on curvature: squared length of all residuals, both directions",
     },

@@ -60,7 +60,7 @@ class FeatureSpace:
             train: Training rows, original columns.
             categorical: The categorical columns; by default those that hold neither numbers nor dates.
             agreement: ``"indicator"``: unordered categories agree if they are equal. ``"codes"``: the more, the nearer
-                their integer codes, which are given in sorted order.
+                their integer codes, given in the order of a categorical column, else in sorted order.
 
         Returns:
             The space; constant columns, on which all rows agree, are marked as undefined.
@@ -166,9 +166,9 @@ def _is_ordered(column: pd.Series[Any]) -> bool:
 
 
 def _in_order(column: pd.Series[Any]) -> pd.Index[Any]:
-    """Return the values that occur: in the order of the column if it has one, else sorted, as text if nothing else."""
+    """Return the values that occur: in the column's own order of categories, else sorted, as text if nothing else."""
     found = pd.Index(column.dropna().unique())
-    if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
+    if isinstance(column.dtype, pd.CategoricalDtype):
         return pd.Index([value for value in column.dtype.categories if value in found])
     try:
         return pd.Index(sorted(found))

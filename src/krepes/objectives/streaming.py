@@ -3,8 +3,8 @@ r"""Objectives that need the rows: a loss of the embeddings of one batch, summed
     L(Θ) = Σ_b (b/n) ℓ_b(K̄_b Θ),      ∇L = Σ_b (b/n) K̄_bᵀ ∇ℓ_b(Z_b),      H V = Σ_b (b/n) K̄_bᵀ Q_b(Z_b)[K̄_b V]
 
 A short last batch counts by its size. A loss that is a mean over samples is therefore blind to the partition; one that
-compares the samples of a batch, as SimCLR does, is defined by it, and ``batch`` is one of its hyper-parameters. A sum in
-place of the mean is ``scale(n)`` times as large, which matters to an absolute damping.
+compares the samples of a batch, as SimCLR does, is defined by it, and ``batch`` is one of its hyper-parameters. A sum
+in place of the mean is ``scale(n)`` times as large, which matters to an absolute damping.
 """
 
 from __future__ import annotations
