@@ -11,6 +11,7 @@ ROOT = Path(krepes.__file__).parent
 LAYERS = [
     "errors",
     "registry",
+    "preset",
     "budget",
     "_checks",
     "_describe",
@@ -76,6 +77,7 @@ LAYERS = [
     "runs.demo",
     "runs.fields",
     "runs.refusals",
+    "runs.sources",
     "runs.settings",
     "runs.recipe",
     "runs.dataset",

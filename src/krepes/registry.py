@@ -62,6 +62,7 @@ AUGMENTATIONS = {
     "images": "krepes.runs.augment:images",
     "symmetric_cifar": "krepes.runs.augment:symmetric",
     "asymmetric_cifar": "krepes.runs.augment:asymmetric",
+    "paper": "krepes.runs.augment:paper",
     "none": "krepes.runs.augment:none",
 }
 EMBEDDED = ("digits", "applicants")

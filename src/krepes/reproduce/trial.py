@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from krepes.encoders import ConvNet, ResNet, build_encoder
 from krepes.model import Krepes
+from krepes.preset import presets
 from krepes.reproduce.recipes import explained, recipe
 from krepes.reproduce.scale import Scale
 from krepes.reproduce.stored import REPOSITORY, stored_encoder
@@ -24,6 +27,9 @@ from krepes.views import ViewStream
 
 ROW_OBJECTIVES = ("simclr", "byol")
 ENCODER_SEED = 0
+SETTINGS: dict[str, str | None] = {"ours": None, "paper": "paper"}
+"""What a table shows side by side, and the preset of each; what both share is called `SHARED`."""
+SHARED = "both"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +131,13 @@ class Trial:
             torch.manual_seed(self.seed)
             return replace(made, encoder=build_encoder(name, **options).eval())
 
-    def fit(self, made: Experiment, *, rows: int | None = None, **changes: Any) -> Krepes:
+    def fit(self, made: Experiment, *, preset: str | None = None, rows: int | None = None, **changes: Any) -> Krepes:
         """Return a fitted model of an experiment's encoder.
 
         Args:
             made: The experiment.
+            preset: Settings under one name, see `krepes.preset`; by default ours. Sizes remain those of the scale, and
+                the kernel is sketched where that is cheaper, whatever the preset says.
             rows: Training rows to fit on, at most; by default the scale's number. Fewer are taken where a row is dear:
                 for convolutional encoders, and for objectives without moments.
             **changes: Arguments of `Krepes` other than those of the scale.
@@ -137,11 +145,13 @@ class Trial:
         Returns:
             The model.
         """
-        chosen: dict[str, Any] = {"m": self.scale.m, "h": self.scale.h, "seed": self.seed, "progress": False, **changes}
+        sizes: dict[str, Any] = {"m": self.scale.m, "h": self.scale.h, "seed": self.seed, "progress": False}
+        objective = changes.pop("objective", "barlow_twins")
+        chosen: dict[str, Any] = {**preset_arguments(preset, objective), **sizes, **changes}
         rows = min(made.stream.n, self.scale.rows if rows is None else rows)
         if isinstance(made.encoder, (ResNet, ConvNet)):
             rows = min(rows, self.scale.images)
-        if chosen.get("objective") in ROW_OBJECTIVES:
+        if objective in ROW_OBJECTIVES:
             rows = min(rows, self.scale.streamed)
         stream = made.stream
         if rows < stream.n:
@@ -154,6 +164,33 @@ class Trial:
 
         folders = [self.encoders] if self.retrain else [REPOSITORY, self.encoders]
         return stored_encoder(name, settings, encoder_choice(settings, source, stream), folders, train)
+
+
+def objective_of(preset: str | None, name: str) -> Any:
+    """Return an objective for a model or a refit: its name, or what a preset makes of it."""
+    return name if preset is None else presets[preset].objective(name)
+
+
+def preset_arguments(preset: str | None, objective: Any) -> dict[str, Any]:
+    """Return arguments of `Krepes` other than sizes: ours, or those of a preset as far as the scale allows."""
+    if preset is None:
+        return {"objective": objective}
+    scaled = {"m", "h", "candidates", "kernel_kind"}
+    found = presets[preset].arguments(objective)
+    return {name: value for name, value in found.items() if name not in scaled}
+
+
+def side_by_side(measure: Callable[[str | None], pd.DataFrame]) -> pd.DataFrame:
+    """Return what is measured under our settings and under the paper's, told apart by the column ``setting``.
+
+    Args:
+        measure: From a preset, ``None`` for ours, to rows.
+
+    Returns:
+        The rows of both.
+    """
+    parts = [measure(preset).assign(setting=name) for name, preset in SETTINGS.items()]
+    return pd.concat(parts, ignore_index=True)
 
 
 @cache

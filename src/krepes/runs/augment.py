@@ -90,7 +90,22 @@ def asymmetric(of: Material) -> Augmentation:
     return views.asymmetric_cifar(of.mean, of.std) if of.mean else views.asymmetric_cifar()
 
 
-NORMALISED = {"symmetric_cifar", "asymmetric_cifar"}
+def paper(of: Material) -> Augmentation:
+    """Return the paper's views: solo-learn's asymmetric pair for images, noise and dropped features for tables.
+
+    The pair has no meaning for colours that are not there: of grey images the second view alone is solarized.
+    """
+    sample = of.tensor("paper")
+    if sample.ndim != 4:
+        return drop(of)
+    if sample.shape[1] == 3:
+        return asymmetric(of)
+    crop, flip = views.RandomResizedCrop(), views.HorizontalFlip(0.5)
+    last = [Normalise(of.mean, of.std)] if of.mean else []
+    return PerView(Compose(crop, flip, *last), Compose(crop, views.Solarize(0.2), flip, *last))
+
+
+NORMALISED = {"symmetric_cifar", "asymmetric_cifar", "paper"}
 """Recipes that end in a normalisation of their own."""
 
 
