@@ -50,7 +50,7 @@ STANDARD: dict[str, dict[str, Any]] = {
         encoder="convnet",
         precision="bfloat16",
         augment="images",
-        augment_options={"crop": 0.25, "flip": 0.5, "side": 24.0},
+        augment_options={"crop": 0.2, "jitter": 0.4, "flip": 0.5, "grey": 0.2, "side": 24.0},
     ),
     "fairface": dict(
         PICTURE,
