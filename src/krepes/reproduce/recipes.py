@@ -21,9 +21,9 @@ STANDARD: dict[str, dict[str, Any]] = {
     "covertype": dict(
         TABLE,
         max_rows=100_000,
-        epochs=4,
-        lr=5e-4,
-        encoder_options={"width": 512, "out": 512},
+        epochs=2,
+        encoder="mlp",
+        encoder_options={"width": 1024, "depth": 1, "out": 1024},
         augment_options={"drop": 0.0, "noise": 0.01},
     ),
     "higgs": dict(
@@ -76,7 +76,7 @@ FEWER: dict[str, dict[str, Any]] = {
 QUICK: dict[str, Any] = {"max_rows": 5_000, "epochs": 4}
 FULL: dict[str, dict[str, Any]] = {
     **{
-        name: {"max_rows": None, "epochs": 100, "encoder_options": {"width": 1032, "out": 256}}
+        name: {"max_rows": None, "epochs": 100, "encoder": "resmlp", "encoder_options": {"width": 1032, "out": 256}}
         for name in ("adult", "covertype", "higgs")
     },
     "bank": {"max_rows": None, "epochs": 100, "encoder_options": {"width": 512}},
