@@ -136,6 +136,7 @@ def group_tables(draw):
     expected = np.array(draw(st.lists(st.integers(0, 20), min_size=size, max_size=size)), dtype=float)
     expected[0] += 1
     expected /= expected.sum()
+    p_own = draw(st.sampled_from([0.001, 0.2, 1.0]))
     rows = []
     for method in ("influence", "kernel", "random"):
         for g in range(size):
@@ -161,10 +162,11 @@ def group_tables(draw):
                     expected[h] * 2 if total else np.nan,
                     p,
                     p,
+                    p_own,
                     note,
                 ))
     columns = "grouping method group landmark_group count share low high expected lift"
-    columns = f"{columns} null_low null_high p p_corrected note".split()
+    columns = f"{columns} null_low null_high p p_corrected p_own note".split()
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -176,6 +178,7 @@ def test_groups_say_what_their_counts_say(table):
     total = ours["count"].sum()
     own = ours[ours["group"] == ours["landmark_group"]]
     assert f"By kind, {percent(own['count'].sum() / total)} of the samples" in sentence
+    assert f"; shuffled landmarks: p = {number(ours['p_own'].iloc[0], 2)})" in sentence
     beyond = (ours["p_corrected"] <= 0.05) & (ours["share"] > ours["expected"]) & ours["lift"].notna()
     other = ours[(ours["group"] != ours["landmark_group"]) & beyond]
     if "leans on" not in sentence.replace("none leans on another", ""):

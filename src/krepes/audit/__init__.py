@@ -19,7 +19,8 @@ from krepes.audit.groups import CrossGroup, cross_group
 from krepes.audit.intervals import Interval, RunningMean, mean_interval, share_interval, wilson_interval
 from krepes.audit.probes import LinearProbe, predicted_labels
 from krepes.audit.rankings import rankings
-from krepes.audit.spectrum import Selection, rankme, select_by_spectrum, spectral_entropy
+from krepes.audit.selection import Selection, select_by_spectrum, view_retrieval
+from krepes.audit.spectrum import rankme, spectral_entropy
 from krepes.audit.study import Study
 
 AUDITS: dict[str, Audit] = registry.loaded(registry.AUDITS)
@@ -67,5 +68,6 @@ __all__ = [
     "select_by_spectrum",
     "share_interval",
     "spectral_entropy",
+    "view_retrieval",
     "wilson_interval",
 ]
