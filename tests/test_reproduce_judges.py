@@ -6,7 +6,17 @@ import pandas as pd
 import pytest
 import torch
 
-from krepes.reproduce import SCALES, TARGETS, alignment, base, demographics, faithfulness, scalability
+from krepes.reproduce import (
+    SCALES,
+    TARGETS,
+    alignment,
+    base,
+    consistency_claims,
+    coverage,
+    demographics,
+    faithfulness,
+    scalability,
+)
 from krepes.reproduce.ablations import LOSSES, SELECTORS
 from krepes.reproduce.claims import decide
 from krepes.reproduce.faithfulness_claims import DELETIONS, MATCHED, PLAIN, TAUS, ceiling, drop
@@ -82,6 +92,81 @@ def test_one_loss_of_one_data_set_is_enough_to_break_its_claim_and_no_other(chan
     assert all(faithful().values())
     broken = [claim for claim, holds in faithful(**changed).items() if not holds]
     assert len(broken) == 1 and broken[0].startswith("mnist") and words in broken[0]
+
+
+def coverage_rows(**changed):
+    of = {coverage.KAPPA: 10.0, coverage.CHANCE: 29.0, coverage.P: 0.01, coverage.OURS: 0.5, coverage.THEIRS: 0.5}
+    return [
+        (
+            encoder,
+            loss,
+            measure,
+            value + (number if measure == coverage.KAPPA else 0) - (number / 100 if "acc" in measure else 0),
+        )
+        for encoder in (coverage.OWN, coverage.SHARED)
+        for number, loss in enumerate(coverage.LOSSES)
+        for measure, value in (of | (changed if (encoder, loss) == (coverage.OWN, "simclr") else {})).items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ({}, set()),
+        ({coverage.CHANCE: 13.0}, {"encoder one per loss, mean below that of random orders"}),
+        ({coverage.P: 0.051}, {"encoder one per loss, beyond chance"}),
+        ({coverage.OURS: 0.6}, {"encoder one per loss, probe accuracy"}),
+        ({coverage.THEIRS: 0.6}, {"encoder one per loss, encoder's probe accuracy"}),
+    ],
+)
+def test_a_reading_of_the_papers_table_1_fails_by_its_own_figure_alone(changed, names):
+    assert broken_readings("coverage", coverage_rows(**changed), coverage.KEYS) == names
+
+
+def test_over_seeds_twice_the_mean_of_p_values_decides():
+    table = pd.DataFrame(coverage_rows(), columns=[*coverage.KEYS, "mean"]).assign(spread=0.0)
+    table.loc[table["measure"] == coverage.P, "mean"] = 0.03
+    assert coverage._beyond_chance(table.assign(seeds=1), encoder=coverage.OWN)[0]
+    assert not coverage._beyond_chance(table.assign(seeds=3), encoder=coverage.OWN)[0]
+
+
+@pytest.mark.parametrize(
+    ("influence", "latent", "broken"), [(0.6, 0.5, 0), (0.6, 0.7, 1), (0.49, 0.4, 1), (0.19, 0.1, 2), (0.19, 0.2, 3)]
+)
+def test_top_landmarks_are_counted_against_chance_and_neighbours(influence, latent, broken):
+    rows = [
+        (data, method, value)
+        for data in ("cifar10", "mnist")
+        for method, value in (("influence", influence), ("latent cosine", latent), ("random", 0.1))
+    ]
+    assert len(broken_readings("samples", rows, ["data", "method"])) == broken
+
+
+def consistent_rows(labels=None, **changed):
+    """Influence 0.9, latent cosine 0.5; one reading changed."""
+    return [
+        (data, "default", reading, metric, k, method, changed.get(method, value) if reading == labels else value, told)
+        for data in ("adult", "covertype", "mnist")
+        for reading in consistency_claims.READINGS
+        for metric in ("precision", "majority")
+        for k in consistency_claims.DEPTHS
+        for method, value, told in (("influence", 0.9, 0.8), ("latent cosine", 0.5, 0.7))
+    ]
+
+
+@pytest.mark.parametrize("labels", consistency_claims.READINGS)
+def test_readings_of_table_2_look_at_their_own_labels(labels):
+    def failing(**changed):
+        columns = [*consistency_claims.KEYS, "mean", "paper"]
+        table = pd.DataFrame(consistent_rows(labels, **changed), columns=columns).assign(spread=0.0, seeds=3)
+        told = [decide(claim, table) for claim in TARGETS["consistency"].claims]
+        return [[r["name"] for r in claim["readings"] if not r["holds"]] for claim in told]
+
+    name = consistency_claims.NAMES[labels]
+    assert failing() == [[], [], [], []]
+    assert failing(**{"latent cosine": 0.85}) == [[], [], [name], []]
+    assert failing(influence=0.79) == [[], [], [], [name]]
+    assert failing(influence=0.5) == [[name], [name], [name], [name]]
 
 
 @pytest.mark.parametrize(("kernel", "holds"), [(1.69, False), (1.71, True), (2.29, True), (2.31, False)])
