@@ -132,7 +132,7 @@ def test_settings_file_and_flags(table, tmp_path):
 def test_select_names_the_winner(table, tmp_path):
     arguments = ["--over", "lam=0.001,0.1", "--kernel", "rbf", "-m", "20", "-h", "5", "--quiet", "--json"]
     result = json.loads(invoke("select", table, "--out", tmp_path / "grid", *arguments))
-    assert result["winner"] in {"0.001", "0.1"} and len(result["curve"]) == 2
+    assert result["winner"] in {0.001, 0.1} and len(result["curve"]) == 2
 
 
 def test_pretrain_then_fit_with_the_weights(table, tmp_path):

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from krepes import figures
 from krepes.audit import FeatureSpace, alignment_of, class_coverage, cross_group, label_consistency
 from krepes.audit.rankings import first
-from krepes.audit.spectrum import Selection
+from krepes.audit.selection import Selection
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
 from krepes.figures.style import ATTRACTIVE, BLUE, MARKERS, PALE, REPULSIVE, SERIES

@@ -25,6 +25,11 @@ def embedded(monkeypatch):
         return replace(PEOPLE if data in TABLES else DIGITS, loss=loss, seed=seed, epochs=1)
 
     monkeypatch.setattr("krepes.reproduce.trial.recipe", recipe)
+    monkeypatch.setattr("krepes.reproduce.grids.base", lambda data, seed: recipe(data, loss=None, scale="", seed=seed))
+    monkeypatch.setattr("krepes.reproduce.grids.DATA", ("mnist", "adult"))
+    monkeypatch.setattr(
+        "krepes.reproduce.grids.GRIDS", {"lam": (0.01, 0.1), "lr": (1e-3, 1e-2), "spread weight": (0, 25)}
+    )
     monkeypatch.setitem(SCALES, "quick", TINY)
     monkeypatch.setitem(scalability.SIZES, "quick", {scalability.FULL: (210, 240), scalability.FIXED: (210, 240)})
 

@@ -34,6 +34,7 @@ LANDMARKS = {
 ENCODERS = {
     "mlp": "krepes.encoders.mlp:MLP",
     "resmlp": "krepes.encoders.resmlp:ResMLP",
+    "convnet": "krepes.encoders.convnet:ConvNet",
     "resnet18": "krepes.encoders.resnet:resnet18",
     "resnet34": "krepes.encoders.resnet:resnet34",
     "resnet50": "krepes.encoders.resnet:resnet50",

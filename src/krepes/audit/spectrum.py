@@ -1,4 +1,4 @@
-r"""Label-free model selection: how evenly does a model use its embedding dimensions?
+r"""How evenly does a model use its embedding dimensions?
 
     H(G) = -Σ p_i log p_i / log h,    p = eigenvalues of G / their sum,     G = AᵀA  (paper)   or   AᵀKA
 
@@ -8,11 +8,6 @@ shown, and beside them RankMe (Garrido et al. 2023) of the embeddings, the estab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,26 +15,6 @@ from krepes._checks import require_finite, require_symmetric
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
-
-CRITERIA = ("entropy", "entropy_kernel", "rankme")
-"""Columns of the curve: H(AᵀA), H(AᵀKA), RankMe; larger is better for each."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The curve over a grid of hyper-parameters and its winner.
-
-    Attributes:
-        by: The criterion that chose.
-        winner: The value with the largest criterion.
-        winners: The winner of each criterion.
-        curve: One row per value: ``value`` and the columns of `CRITERIA`.
-    """
-
-    by: str
-    winner: Any
-    winners: dict[str, Any]
-    curve: pd.DataFrame
 
 
 def spectral_entropy(G: Tensor) -> float:
@@ -89,30 +64,16 @@ def rankme(Z: Tensor) -> float:
     return _rankme_of(torch.linalg.svdvals(Z.double()))
 
 
-def select_by_spectrum(models: Mapping[Any, Krepes], X: Batch | None = None, *, by: str = "entropy") -> Selection:
-    """Choose among fitted models without labels.
+def spectrum_of(model: Krepes, X: Batch | None = None) -> dict[str, float]:
+    """Return the spectral criteria of a fitted model.
 
     Args:
-        models: A fitted model for each value of the hyper-parameter, in the order of the curve.
+        model: Fitted.
         X: Samples, ``(t, ...)``, whose embeddings RankMe judges; by default all training views, from their moments.
-        by: The criterion that chooses, one of `CRITERIA`; the paper's is ``"entropy"``.
 
     Returns:
-        The winner and the curve.
-
-    Raises:
-        InvalidInputError: If there is no model, or ``by`` is unknown.
+        ``entropy`` of AᵀA, ``entropy_kernel`` of AᵀKA, and ``rankme`` of the embeddings.
     """
-    if by not in CRITERIA or not models:
-        raise InvalidInputError(
-            f"by={by!r} must be one of {CRITERIA}, and there must be at least one model, got {len(models)}."
-        )
-    curve = pd.DataFrame([{"value": value, **_criteria(model, X)} for value, model in models.items()])
-    winners = {criterion: list(models)[int(curve[criterion].argmax())] for criterion in CRITERIA}
-    return Selection(by, winners[by], winners, curve)
-
-
-def _criteria(model: Krepes, X: Batch | None) -> dict[str, float]:
     A = model.A_
     return {
         "entropy": spectral_entropy(A.T @ A),

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import krepes
-from krepes.cli import audit, curate, explain, fit, prove, reproduction, tools, whatif
+from krepes.cli import audit, curate, explain, fit, prove, reproduction, select, tools, whatif
 from krepes.cli.show import notes, plain
 from krepes.errors import KrepesError
 
@@ -37,7 +37,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     prove.prove,
     audit.audit,
     audit.report,
-    fit.select,
+    select.select,
     reproduction.reproduce,
     tools.demo,
     tools.info,

@@ -1,16 +1,12 @@
-"""``krepes pretrain``, ``krepes fit`` and ``krepes select``."""
+"""``krepes pretrain`` and ``krepes fit``."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from krepes.cli import options as o
-from krepes.cli.flags import takes_settings, value
+from krepes.cli.flags import takes_settings
 from krepes.cli.show import say, show_frame, show_json, show_pairs
-from krepes.errors import InvalidInputError
 from krepes.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,45 +49,6 @@ def fit(settings: Settings, out: o.Out = "runs/latest", quiet: o.Quiet = False, 
     _show_schema(run.data, as_json)
     show_pairs(summary(run), "the fit")
     say(out)
-
-
-@takes_settings
-def select(
-    settings: Settings,
-    over: Annotated[str, typer.Option(help="name=v1,v2,...: the objective's hyper-parameter to choose.")],
-    out: o.Out = "runs/select",
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
-) -> None:
-    """Choose a hyper-parameter without labels, by spectral entropy; RankMe stands beside it.
-
-    Example: [bold]krepes select digits --over lam=0.0005,0.005,0.05,0.5[/]
-    """
-    from dataclasses import replace
-
-    from krepes.audit import select_by_spectrum
-    from krepes.runs.fitting import fit as fit_run
-
-    name, texts = _grid(over)
-    models = {}
-    for text in texts:
-        chosen = replace(settings, objective_options={**settings.objective_options, name: value(text)})
-        models[text] = fit_run(chosen, Path(out) / f"{name}-{text}", progress=not quiet).model
-    selection = select_by_spectrum(models)
-    if as_json:
-        show_json({"winner": selection.winner, "curve": selection.curve})
-        return
-    show_frame(selection.curve, f"{name}: normalised spectral entropy and RankMe")
-    say(f"{name}={selection.winner} has the highest entropy")
-
-
-def _grid(over: str) -> tuple[str, list[str]]:
-    """Return the hyper-parameter and its values from ``name=v1,v2,...``."""
-    name, equals, listed = over.partition("=")
-    texts = [text for text in listed.split(",") if text]
-    if not equals or not name or not texts:
-        raise InvalidInputError(f"--over {over!r} is not name=v1,v2,...: name a hyper-parameter and its values.")
-    return name, texts
 
 
 def summary(run: Workspace) -> dict[str, Any]:

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from krepes.audit.coverage import Coverage
-from krepes.audit.spectrum import Selection
+from krepes.audit.selection import CRITERIA, Selection
 from krepes.figures.style import (
     BLUE,
     GREEN,
     GREY,
     INK,
     MARKERS,
+    OLIVE,
     ORANGE,
     PURPLE,
+    RED,
     SERIES,
+    SKY,
     literal,
     new_figure,
     shorten,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+COLOURS = {"entropy": BLUE, "entropy_kernel": GREEN, "rankme": ORANGE, "encoder_rankme": SKY, "retrieval": OLIVE}
 METRICS = {"precision": "Precision@K", "majority": "Majority@K", "hit_rate": "Hit Rate@K"}
 
 
@@ -35,7 +39,7 @@ METRICS = {"precision": "Precision@K", "majority": "Majority@K", "hit_rate": "Hi
 def spectral_curves(
     selection: Selection, *, name: str = "hyper-parameter", accuracy: Mapping[Any, float] | None = None
 ) -> Figure:
-    """Draw each criterion over the grid, the winner marked by a ring.
+    """Draw each criterion over the grid, its winner marked by a ring and collapsed encoders by a cross.
 
     Args:
         selection: What `krepes.audit.select_by_spectrum` returned.
@@ -46,23 +50,27 @@ def spectral_curves(
         The figure.
     """
     curve = selection.curve
-    lines = [
-        ("entropy", "entropy of AᵀA", BLUE),
-        ("entropy_kernel", "entropy of AᵀKA", GREEN),
-        ("rankme", "RankMe", ORANGE),
-    ]
+    lines = [(name, CRITERIA[name], colour) for name, colour in COLOURS.items() if name in curve]
     if accuracy is not None:
-        curve = curve.assign(accuracy=[accuracy[value] for value in curve["value"]])
-        lines.append(("accuracy", "probe accuracy", PURPLE))
+        curve = curve.assign(probe=[accuracy[value] for value in curve["value"]])
+    if "probe" in curve:
+        lines.append(("probe", "probe accuracy (judges only)", PURPLE))
+    lines = [line for line in lines if curve[line[0]].notna().any()]
+    dead = curve["collapsed"] != "" if "collapsed" in curve else curve["value"].isin([])
     figure = new_figure(0.7 + 1.15 * len(lines))
-    axes = figure.subplots(len(lines), 1, sharex=True)
+    axes = figure.subplots(len(lines), 1, sharex=True, squeeze=False)[:, 0]
     numeric = pd.api.types.is_numeric_dtype(curve["value"])
     x = curve["value"] if numeric else pd.Series(range(len(curve)))
     for ax, (column, label, colour), marker in zip(axes, lines, MARKERS, strict=False):
-        best = int(curve[column].argmax())
         ax.plot(x, curve[column], color=colour, marker=marker, markersize=5)
-        ax.plot(x.iloc[best], curve[column].iloc[best], "o", markersize=13, fillstyle="none", color=INK)
-        ax.set_title(f"{label}: best at {curve['value'].iloc[best]:g}" if numeric else label, loc="left", fontsize=9)
+        if dead.any():
+            ax.plot(x[dead], curve[column][dead], "x", markersize=9, color=RED)
+        alive = curve[column].where(~dead)
+        if alive.notna().any():
+            best = int(alive.argmax())
+            ax.plot(x.iloc[best], alive.iloc[best], "o", markersize=13, fillstyle="none", color=INK)
+            label = f"{label}: best at {curve['value'].iloc[best]:g}" if numeric else label
+        ax.set_title(label, loc="left", fontsize=9)
         ax.margins(y=0.25)
     if numeric and x.min() > 0 and x.max() / x.min() >= 20:
         axes[-1].set_xscale("log")

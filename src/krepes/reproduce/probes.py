@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-
+from krepes.audit.probing import probe
 from krepes.encoders import FrozenEncoder
 from krepes.model import Krepes
 from krepes.reproduce.trial import Experiment
 
 LABELLED = 10_000
 """Training rows with labels that a probe sees, at most."""
-
-
-def probe(
-    Z_train: np.ndarray[Any, Any],
-    y_train: np.ndarray[Any, Any],
-    Z_test: np.ndarray[Any, Any],
-    y_test: np.ndarray[Any, Any],
-) -> float:
-    """Return the test accuracy of a logistic regression on standardised embeddings ``(n, h)`` and ``(t, h)``."""
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
-    return float(classifier.fit(Z_train, y_train).score(Z_test, y_test))
 
 
 def probe_model(model: Krepes, made: Experiment, labelled: int = LABELLED) -> float:

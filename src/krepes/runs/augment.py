@@ -69,10 +69,15 @@ def crops(of: Material, *, crop: float = 0.5) -> Augmentation:
     return views.RandomResizedCrop(scale=(crop, 1.0))
 
 
-def images(of: Material, *, crop: float = 0.4, jitter: float = 0.3, flip: float = 0.0, grey: float = 0.0) -> Compose:
-    """Crop, flip, jitter colours, turn grey."""
+def images(
+    of: Material, *, crop: float = 0.4, jitter: float = 0.3, flip: float = 0.0, grey: float = 0.0, side: float = 0.0
+) -> Compose:
+    """Crop, flip, jitter colours, turn grey; crops are scaled to ``side`` pixels, or back to the size of the image."""
+    if side != int(side):
+        raise InvalidInputError(f"side={side:g} must be a whole number of pixels, or 0 for the size of the image.")
     colours = views.ColourJitter(jitter, jitter, jitter * 2 / 3, jitter / 6)
-    return Compose(views.RandomResizedCrop(scale=(crop, 1.0)), views.HorizontalFlip(flip), colours, views.Grey(grey))
+    crops = views.RandomResizedCrop(int(side) or None, scale=(crop, 1.0))
+    return Compose(crops, views.HorizontalFlip(flip), colours, views.Grey(grey))
 
 
 def symmetric(of: Material) -> Augmentation:

@@ -99,6 +99,10 @@ class Settings:
         256,
         256,
     )
+    precision: Annotated[
+        Literal["bfloat16"] | None,
+        about(TRAINING, "Compute the encoder's layers so, where that is faster; such a training cannot be replayed."),
+    ] = None
     min_spread: Annotated[float, about(TRAINING, "Spread of the embeddings below which training stops.", ge=0)] = 1e-3
     save_every: Annotated[int, about(TRAINING, "Epochs between checkpoints.", ge=1)] = 10
 

@@ -1,0 +1,138 @@
+"""Grids of small encoders for label-free selection: one encoder per value, trained in seconds, kept on disk."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from krepes.audit.selection import CRITERIA, alarm, choose, encoder_criteria
+from krepes.audit.spectrum import spectrum_of
+from krepes.encoders import CollapsedEncoderError, FrozenEncoder
+from krepes.errors import KrepesError
+from krepes.objectives import BarlowTwins
+from krepes.reproduce.probes import probe_encoder
+from krepes.reproduce.trial import Experiment, Trial
+from krepes.runs.settings import Settings
+
+DATA = ("mnist", "adult", "cifar10")
+GRIDS: dict[str, tuple[float, ...]] = {
+    "lam": (1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+    "lr": (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+    "epochs": (1, 3, 8, 20),
+    "spread weight": (0, 1, 5, 25),
+}
+"""What varies, on every data set. The last is the weight of VICReg's variance term, without which encoders collapse."""
+COMMON: dict[str, Any] = {"label": "label", "projector": (128,), "batch_size": 128, "epochs": 8, "lr": 1e-3}
+MLP: dict[str, Any] = {"encoder": "mlp", "encoder_options": {"width": 256, "depth": 1, "out": 64}}
+CONV: dict[str, Any] = {
+    "encoder": "krepes.reproduce.retraining:small_conv",
+    "encoder_options": {"channels": 3, "out": 64},
+}
+BASES: dict[str, dict[str, Any]] = {
+    "mnist": {**COMMON, **MLP, "max_rows": 8_000, "holdout": 0.375, "augment": "crops"},
+    "adult": {**COMMON, **MLP, "max_rows": 8_000, "holdout": 0.375, "augment": "drop"},
+    "cifar10": {
+        **COMMON,
+        **CONV,
+        "max_rows": 5_500,
+        "holdout": 6 / 11,
+        "augment": "images",
+        "augment_options": {"crop": 0.4, "flip": 0.5, "grey": 0.2},
+    },
+}
+M, H, ROWS = 200, 32, 2_000
+"""Sizes of the kernel models: landmarks, dimensions and training rows, at most."""
+PROBE, COST, CARELESS, FELL = (
+    "probe accuracy",
+    "pick costs (points)",
+    "pick costs without the alarm",
+    "picked a collapse",
+)
+RANDOM = "random value"
+
+
+def base(data: str, seed: int) -> Settings:
+    """Return the settings that all encoders of a data set share."""
+    return Settings(data=data, seed=seed, **BASES[data])
+
+
+def variant(settings: Settings, grid: str, value: float) -> Settings:
+    """Return the settings of one value of a grid."""
+    if grid == "lam":
+        return replace(settings, loss_options={"lam": value}, objective_options={"lam": value})
+    if grid == "lr":
+        return replace(settings, lr=value)
+    if grid == "epochs":
+        return replace(settings, epochs=int(value))
+    # Nothing stops a collapse here, and a large step makes it come within a few epochs.
+    weights = {"weights": [25.0, float(value), 1.0]}
+    return replace(settings, loss="vicreg", loss_options=weights, lr=10 * settings.lr, min_spread=0.0)
+
+
+def experiment(trial: Trial, settings: Settings) -> Experiment:
+    """Return the encoder of some settings; the same settings of two grids share a file."""
+    options = "x".join(f"{entry:g}" for value in settings.loss_options.values() for entry in _entries(value))
+    parts = (settings.training_loss, options, f"{settings.lr:g}", settings.epochs, trial.seed)
+    return trial.made(settings, "-".join(["select", settings.data, *(str(part) for part in parts if part != "")]))
+
+
+def _entries(value: Any) -> list[float]:
+    return [float(entry) for entry in value] if isinstance(value, list) else [float(value)]
+
+
+def curve(trial: Trial, data: str, grid: str) -> pd.DataFrame:
+    """Return the criteria, the alarm and the probe of every value of a grid, one row each."""
+    settings = base(data, trial.seed)
+    return pd.DataFrame([
+        {"value": f"{value:g}", **measured(trial, variant(settings, grid, value))} for value in GRIDS[grid]
+    ])
+
+
+def measured(trial: Trial, settings: Settings) -> dict[str, Any]:
+    """Return what is known of one encoder; of a training or a fit that failed, what is left is not a number."""
+    row: dict[str, Any] = {**dict.fromkeys(CRITERIA, math.nan), "spread": math.nan, PROBE: math.nan}
+    try:
+        made = experiment(trial, settings)
+    except CollapsedEncoderError as error:
+        return {**row, "collapsed": str(error)}
+    row |= encoder_criteria(FrozenEncoder(made.encoder), made.stream)
+    row[PROBE] = probe_encoder(made, made.stream.n)
+    row["collapsed"] = alarm(row["spread"], row["encoder_rankme"])
+    options: dict[str, Any] = dict(settings.objective_options)
+    try:
+        row |= spectrum_of(
+            trial.fit(
+                made, rows=ROWS, m=min(M, trial.scale.m), h=min(H, trial.scale.h), objective=BarlowTwins(**options)
+            )
+        )
+    except KrepesError:  # a kernel of embeddings that are one point
+        if not row["collapsed"]:
+            raise
+    return row
+
+
+def costs(found: pd.DataFrame) -> list[tuple[str, str, float]]:
+    """Return what the pick of each criterion costs in points of the probe, as ``(row, measure, value)``.
+
+    Args:
+        found: What `curve` returned.
+
+    Returns:
+        With and without the alarm, and whether a collapsed encoder was picked; beside them what a value costs that is
+        drawn at random among the encoders that the alarm leaves.
+    """
+    accuracy = found.set_index("value")[PROBE]
+    lost, gone = 100 * (accuracy.max() - accuracy), found.set_index("value")["collapsed"] != ""
+    rows = [(COST, RANDOM, float(lost[~gone].mean()))]
+    for criterion in CRITERIA:
+        if criterion not in found:
+            continue
+        for name, seen in ((COST, found), (CARELESS, found.assign(collapsed=""))):
+            pick = choose(seen, criterion).winners[criterion]
+            rows.append((name, criterion, math.nan if pick is None else float(lost[pick])))
+        careful = choose(found, criterion).winners[criterion]
+        rows.append((FELL, criterion, math.nan if careful is None else float(gone[careful])))
+    return rows
