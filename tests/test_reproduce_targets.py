@@ -48,7 +48,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["alignment", *NAMES, "scalability"])
+@pytest.mark.parametrize("name", [*NAMES, "scalability"])
 def test_a_target_runs_draws_and_judges(name, embedded, tmp_path):
     target: Target = TARGETS[name]
     table = reproduce(target, "quick", None, tmp_path)
