@@ -10,11 +10,11 @@ from krepes.reproduce import (
     SCALES,
     TARGETS,
     alignment,
-    base,
     consistency_claims,
     coverage,
     demographics,
     faithfulness,
+    parts,
     scalability,
 )
 from krepes.reproduce.ablations import LOSSES, SELECTORS
@@ -261,15 +261,15 @@ def test_a_result_says_when_its_code_was_not_committed(tmp_path, monkeypatch):
     package = tmp_path / "pkg"
     (package / "reproduce").mkdir(parents=True)
     (package / "code.py").write_text("")
-    monkeypatch.setattr(base, "__file__", str(package / "reproduce" / "base.py"))
-    assert base._commit() == "unknown"
+    monkeypatch.setattr(parts, "__file__", str(package / "reproduce" / "parts.py"))
+    assert parts.commit_of_code() == "unknown"
     commit = ["commit", "-qm", "first", "--no-gpg-sign"]
     for arguments in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", *commit]):
         subprocess.run(["git", "-C", tmp_path, *arguments], check=True)
-    clean = base._commit()
+    clean = parts.commit_of_code()
     (package / "code.py").write_text("changed")
     assert len(clean) >= 7 and " " not in clean
-    assert base._commit() == f"{clean} with uncommitted changes"
+    assert parts.commit_of_code() == f"{clean} with uncommitted changes"
 
 
 def test_an_untrained_encoder_has_other_weights_and_the_same_data(tmp_path, monkeypatch):
