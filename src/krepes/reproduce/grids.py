@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from krepes.audit.selection import CRITERIA, alarm, choose, encoder_criteria
+from krepes.audit.selection import CRITERIA, choose, encoder_criteria
 from krepes.audit.spectrum import spectrum_of
 from krepes.encoders import CollapsedEncoderError, FrozenEncoder
 from krepes.errors import KrepesError
@@ -100,7 +100,6 @@ def measured(trial: Trial, settings: Settings) -> dict[str, Any]:
         return {**row, "collapsed": str(error)}
     row |= encoder_criteria(FrozenEncoder(made.encoder), made.stream)
     row[PROBE] = probe_encoder(made, made.stream.n)
-    row["collapsed"] = alarm(row["spread"], row["encoder_rankme"])
     options: dict[str, Any] = dict(settings.objective_options)
     try:
         row |= spectrum_of(
