@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from krepes.encoders.convnet import ConvNet
 from krepes.encoders.resmlp import ResMLP
 from krepes.encoders.resnet import resnet18
 
@@ -134,6 +135,7 @@ NETWORKS = {
     ),
     "resmlp": (lambda: ResMLP(10, out=6, width=32, B=2), vectors(10)),
     "cnn": (cnn, images(3, 8)),
+    "convnet": (lambda: ConvNet(width=4, out=6), images(3, 16)),
     "resnet18": (lambda: resnet18(cifar_stem=True, width=8), images(3, 16)),
     "vit": (ViT, images(3, 8)),
     "transformer layer": (

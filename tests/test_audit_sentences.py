@@ -136,6 +136,7 @@ def group_tables(draw):
     expected = np.array(draw(st.lists(st.integers(0, 20), min_size=size, max_size=size)), dtype=float)
     expected[0] += 1
     expected /= expected.sum()
+    p_own = draw(st.sampled_from([0.001, 0.2, 1.0]))
     rows = []
     for method in ("influence", "kernel", "random"):
         for g in range(size):
@@ -161,10 +162,11 @@ def group_tables(draw):
                     expected[h] * 2 if total else np.nan,
                     p,
                     p,
+                    p_own,
                     note,
                 ))
     columns = "grouping method group landmark_group count share low high expected lift"
-    columns = f"{columns} null_low null_high p p_corrected note".split()
+    columns = f"{columns} null_low null_high p p_corrected p_own note".split()
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -176,6 +178,7 @@ def test_groups_say_what_their_counts_say(table):
     total = ours["count"].sum()
     own = ours[ours["group"] == ours["landmark_group"]]
     assert f"By kind, {percent(own['count'].sum() / total)} of the samples" in sentence
+    assert f"; shuffled landmarks: p = {number(ours['p_own'].iloc[0], 2)})" in sentence
     beyond = (ours["p_corrected"] <= 0.05) & (ours["share"] > ours["expected"]) & ours["lift"].notna()
     other = ours[(ours["group"] != ours["landmark_group"]) & beyond]
     if "leans on" not in sentence.replace("none leans on another", ""):
@@ -202,9 +205,13 @@ def ranked_tables(draw, columns):
 
 
 @fast
-@given(ranked_tables({"metric": "precision", "k": 1, "n": 80}))
-def test_consistency_compares_with_the_best_baseline(table):
-    sentence = consistent(AUDITS["consistency"], table)
+@given(ranked_tables({"metric": "precision", "k": 1, "n": 80, "labels": "true / true"}), st.booleans())
+def test_consistency_compares_with_the_best_baseline(table, probed):
+    other = table.assign(labels="predicted / predicted", estimate=1 - table["estimate"], low=0.0, high=1.0)
+    sentence = consistent(AUDITS["consistency"], pd.concat([table, other]) if probed else table)
+    said = f" A probe on the encoder predicts the same class for both in {percent(other['estimate'].iloc[0])}."
+    assert sentence.endswith(said) == probed
+    sentence = sentence.removesuffix(said)
     of = table.set_index("method")["estimate"]
     rivals = of[["latent cosine", "kernel"]]
     assert f"in {percent(of['influence'])} of 80 samples (at random: {percent(of['random'])})" in sentence
@@ -215,12 +222,15 @@ def test_consistency_compares_with_the_best_baseline(table):
 
 
 @fast
-@given(ranked_tables({"before": 0.9, "n": 80, "deleted": 10, "voters": 50}))
+@given(ranked_tables({"before": 0.9, "n": 80, "asked": 10, "voters": 50, "vote": "uniform", "among": "any class"}))
 def test_deletion_compares_with_the_best_baseline(table):
-    sentence = consistent(AUDITS["deletion"], table)
+    table = table.assign(matched=0.25, times_random=2.0, times_matched=np.nan)
+    others = [table.assign(vote="weighted", estimate=0.5), table.assign(among="predicted class", estimate=0.5)]
+    sentence = consistent(AUDITS["deletion"], pd.concat([table, *others]))
     of = table.set_index("method")["estimate"]
     rivals = of[["latent cosine", "kernel"]]
-    assert f"loses {percent(of['influence'])} of confidence (random landmarks: {percent(of['random'])})" in sentence
+    assert f"loses {percent(of['influence'])} of confidence (random landmarks: {percent(of['random'])}, " in sentence
+    assert f"random ones of the same classes: {percent(0.25)})" in sentence
     assert ("no more than without" in sentence) == (of["influence"] <= rivals.max())
     assert f"the first by {METHODS[rivals.idxmax()]} ({percent(rivals.max())})." in sentence
     assert deletion.verdict(table) in {"good", "bad"}
@@ -230,14 +240,16 @@ def test_deletion_compares_with_the_best_baseline(table):
 @given(st.integers(1, 60), st.floats(1, 60), st.lists(st.sampled_from("abc"), max_size=2, unique=True))
 def test_coverage_counts_or_names_what_is_absent(kappa, chance, absent):
     ours = np.nan if absent else float(kappa)
-    rows = [(coverage.STRONGEST, "", ours, np.nan, np.nan), (coverage.RANDOM, "", chance, chance / 2, chance * 2)]
-    rows += [(coverage.ABSENT, name, 0.0, np.nan, np.nan) for name in absent]
-    table = pd.DataFrame(rows, columns=["order", "class", "estimate", "low", "high"]).assign(m=60)
+    rows = [(coverage.STRONGEST, "", ours, np.nan, np.nan, 0.3)]
+    rows += [(coverage.RANDOM, "", chance, chance / 2, chance * 2, np.nan)]
+    rows += [(coverage.ABSENT, name, 0.0, np.nan, np.nan, np.nan) for name in absent]
+    table = pd.DataFrame(rows, columns=["order", "class", "estimate", "low", "high", "p"]).assign(m=60)
     sentence = consistent(AUDITS["coverage"], table)
     if absent:
         assert all(name in sentence for name in absent) and coverage.verdict(table) == "bad"
         return
     assert f"The {kappa} strongest of 60" in sentence and f"takes {number(chance)}" in sentence
+    assert f"{percent(0.3)} of random orders take no more" in sentence
     expected = "bad" if kappa > 2 * chance else "good" if kappa < chance / 2 else "neutral"
     assert coverage.verdict(table) == expected
 
@@ -251,7 +263,7 @@ def test_faithfulness_says_less_or_more_only_where_it_is_sure(same, gap, width, 
         ("accuracy gap", gap, gap - width, gap + width),
         ("same decision", same, max(0, same - width), min(1, same + width)),
     ]
-    table = pd.DataFrame(rows, columns=["measure", "estimate", "low", "high"]).assign(n=80, note="")
+    table = pd.DataFrame(rows, columns=["measure", "estimate", "low", "high"]).assign(n=80, note="", ceiling=np.nan)
     sentence = consistent(AUDITS["faithfulness"], table)
     assert f"alike for {percent(same)} of" in sentence
     assert ("not surely" in sentence) == (gap - width <= 0 <= gap + width)

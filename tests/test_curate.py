@@ -1,6 +1,7 @@
 """``krepes curate``: outcomes by name, proposals that keep to their direction, and retraining that judges them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,12 +16,21 @@ from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import InvalidInputError
 from krepes.influence import influence_of
 from krepes.influence.measures import class_margin, relative_group_distance
+from krepes.runs import verification
 from krepes.runs.curation import direction_of, drop_count, propose
 from krepes.runs.opening import open_run
 from krepes.runs.outcomes import named_outcome
 from krepes.runs.removal import chosen_rows
 from krepes.runs.retraining import retrained
-from krepes.runs.verification import ALL, ASKED, FRESH, PROPOSED, RANDOM, summed_up, verify_removal
+from krepes.runs.verification import (
+    ALL,
+    ASKED,
+    FRESH,
+    PROPOSED,
+    RANDOM,
+    summed_up,
+    verify_removal,
+)
 
 SMALL = ["--encoder", "mlp", *(f"--encoder-options={text}" for text in ("width=16", "depth=1", "out=8"))]
 FIT = [
@@ -195,6 +205,35 @@ def test_verification_trains_what_it_says(space):
     values = found.values.set_index(["samples", "arm", "seed"])["value"]
     assert values[ASKED, PROPOSED, 0] == pytest.approx(float(asked.outcome.of(encoder.encode)), rel=1e-6)
     assert len({values[ASKED, arm, seed] for arm in (ALL, PROPOSED, RANDOM) for seed in (0, 1)}) == 6
+
+
+def test_verification_that_was_cut_goes_on_and_a_damaged_file_is_trained_again(space, tmp_path, monkeypatch):
+    asked = named_outcome(space, "group_distance sex")
+    other = replace(asked, outcome=asked.fresh, fresh=None)
+    trained = []
+
+    def counted(space, stay, seed):
+        trained.append((len(stay), seed))
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        return retrained(space, stay, seed)
+
+    monkeypatch.setattr(verification, "retrained", counted)
+    monkeypatch.setattr(verification, "verified_folder", lambda run: tmp_path)
+    rows = torch.tensor([1, 4])
+    with pytest.raises(KeyboardInterrupt):
+        verify_removal(space, asked, rows, seeds=2, progress=False)
+    found = verify_removal(space, asked, rows, seeds=2, progress=False)
+    assert len(trained) == 4 + 3, "three were finished, three were left"
+    again = verify_removal(space, asked, rows, seeds=2, progress=False)
+    assert len(trained) == 7 and again.values.equals(found.values)
+    verify_removal(space, asked, torch.tensor([7]), seeds=2, progress=False)
+    assert len(trained) == 7 + 4, "the trainings on all rows are known"
+    verify_removal(space, other, torch.tensor([7]), seeds=2, progress=False)
+    assert len(trained) == 11 + 6, "the same name, but of other samples"
+    for path in tmp_path.iterdir():
+        path.write_text("{")
+    assert verify_removal(space, asked, rows, seeds=2, progress=False).values.equals(found.values)
 
 
 def test_differences_are_taken_seed_by_seed():

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from krepes.encoders import MLP, ResMLP, resnet18, resnet34, resnet50
+from krepes.encoders import MLP, ConvNet, ResMLP, resnet18, resnet34, resnet50
 from krepes.errors import InvalidInputError
 
 # float64: the written-out version multiplies in another order, nothing more.
@@ -46,6 +46,31 @@ def test_resmlp_queries_and_keys_get_no_gradient():
     gradient = encoder.attention.in_proj_weight.grad
     # Backpropagating through the softmax leaves round-off, where the mathematics has zero.
     assert gradient[:16].abs().max() < 1e-14 * gradient[16:].abs().max()
+
+
+def test_convnet_is_its_formula_behind_whitened_patches(generator):
+    encoder = ConvNet(in_channels=1, width=3, out=5).double().eval()
+    X = torch.rand(6, 1, 12, 12, generator=generator, dtype=torch.float64)
+    encoder.whiten(X)
+    patches = torch.stack([
+        X[i, 0, r : r + 2, c : c + 2].flatten() for i in range(6) for r in range(11) for c in range(11)
+    ])
+    Y = patches @ encoder.whitening[:4].flatten(1).T
+    variances = torch.linalg.eigvalsh(patches.T.cov())
+    torch.testing.assert_close(Y.T.cov(), (variances / (variances + 5e-4)).diag(), **TIGHT)
+    assert torch.equal(encoder.whitening[:4], -encoder.whitening[4:])
+    h = F.relu(F.conv2d(X, encoder.whitening))
+    for place in range(6):
+        h = F.conv2d(h, encoder.convs[place].weight, padding=0 if place == 5 else 1)
+        h = F.max_pool2d(h, 2) if place in {0, 2, 4} else h
+        h = F.relu(h / (1 + 1e-5) ** 0.5)  # fresh batch norm: mean zero, variance one
+    torch.testing.assert_close(encoder(X), h.mean((2, 3)), **TIGHT)
+
+
+def test_convnet_whitening_is_kept_and_never_trained():
+    encoder = ConvNet(width=4, out=6)
+    assert "whitening" in encoder.state_dict() and "whitening" not in dict(encoder.named_parameters())
+    assert parameters(encoder) == 9 * (24 * 4 + 4 * 4 + 4 * 8 + 8 * 8 + 8 * 16) + 16 * 6 + 2 * (4 + 4 + 8 + 8 + 16 + 6)
 
 
 def test_resmlp_has_the_size_its_formula_gives():

@@ -63,6 +63,11 @@ def own(problem, theta, w):
     return (w * ((Z_a * Z_b).sum(1) - 1).square()).sum()
 
 
+def times(loss, count):
+    """Return the loss as a sum in place of a mean."""
+    return lambda problem, theta, w: count(problem) * loss(problem, theta, w)
+
+
 # objective, its loss with weights, views
 CASES = {
     "own": (Own(), own, 2),
@@ -75,6 +80,12 @@ CASES = {
     "kae": (KernelAutoencoder(), oracle.kae, 2),
     "byol": (BYOL(batch=8), oracle.byol, 2),
     "simclr": (SimCLR(tau=0.5, batch=8), partial(oracle.simclr, size=8, tau=0.5), 2),
+    "byol sum": (BYOL(batch=8, reduction="sum"), times(oracle.byol, lambda p: p.Kbar.shape[1]), 2),
+    "simclr sum": (
+        SimCLR(tau=0.5, batch=8, reduction="sum"),
+        times(partial(oracle.simclr, size=8, tau=0.5), lambda p: 2 * p.Kbar.shape[1]),
+        2,
+    ),
     "triplets": (SpectralTriplets(batch=8), oracle.triplets, 3),
 }
 

@@ -10,7 +10,16 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from krepes.encoders import MLP, ResMLP, UnsafeCheckpointError, build_encoder, load_encoder, resnet18, save_weights
+from krepes.encoders import (
+    MLP,
+    ConvNet,
+    ResMLP,
+    UnsafeCheckpointError,
+    build_encoder,
+    load_encoder,
+    resnet18,
+    save_weights,
+)
 from krepes.errors import InvalidInputError
 from krepes.storage.tensorfile import write_tensors
 
@@ -349,6 +358,7 @@ def test_claims_are_compared_with_what_a_file_holds(tmp_path):
 BUILT = {
     "mlp": lambda: MLP(6, width=5, depth=1, out=3),
     "resmlp": lambda: ResMLP(6, out=3, width=8, B=1, r=2),
+    "convnet": lambda: ConvNet(width=4, out=5),
     "resnet18": lambda: resnet18(cifar_stem=False, **SIZE),
     "resnet34": lambda: build_encoder("resnet34", cifar_padding=1, **SIZE),
     "resnet50": lambda: build_encoder("resnet50", **SIZE),

@@ -428,3 +428,41 @@ def test_encoder_that_returns_maps_is_refused(digits):
     stream = ViewStream(digits[0][:10], RandomResizedCrop())
     with pytest.raises(InvalidInputError, match=r"must return \(b, d\), got \(1, 2, 6, 6\)"):
         pretrain(nn.Conv2d(1, 2, 3), stream, progress=False)
+
+
+# Half precision
+
+
+def test_bfloat16_trains_the_encoder_and_nothing_else_in_it(digits):
+    X, y = digits
+    seen = []
+
+    def loss(Z_a, Z_b):
+        seen.append(("loss", Z_a.dtype))
+        return barlow_twins(Z_a, Z_b)
+
+    encoder = small()
+    before = probe(copy.deepcopy(encoder), X, y)
+    layer = encoder.layers[1].register_forward_hook(lambda _, __, out: seen.append(("layer", out.dtype)))
+    pretrain(
+        encoder,
+        ViewStream(X[TRAIN].flatten(1), GaussianNoise(0.2), batch_size=200),
+        loss=loss,
+        epochs=4,
+        precision="bfloat16",
+        progress=False,
+    )
+    layer.remove()
+    layers, losses = ([dtype for kind, dtype in seen if kind == wanted] for wanted in ("layer", "loss"))
+    assert set(layers[1:]) == {torch.bfloat16}, "but for the look at one sample that tells its size"
+    assert set(losses) == {torch.float32}
+    assert all(parameter.dtype == torch.float32 for parameter in encoder.parameters())
+    assert probe(encoder, X, y) > before - 0.02
+
+
+def test_half_precision_is_refused_where_it_cannot_be(digits):
+    stream = ViewStream(digits[0][:40].flatten(1), GaussianNoise(0.2), batch_size=20)
+    with pytest.raises(InvalidInputError, match="precision='half' is unknown: pass bfloat16"):
+        pretrain(small(), stream, precision="half", progress=False)
+    with pytest.raises(InvalidInputError, match="cannot be replayed"):
+        pretrain(small(), stream, precision="bfloat16", record=True, progress=False)

@@ -1,6 +1,7 @@
 """`krepes prove`: the intervention test on a run, kept beside it, resumed after a kill, and read by later answers."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,8 @@ from krepes.cli.app import app
 from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.influence import influence_of, similarity
-from krepes.proof.scores import RUNGS
+from krepes.proof import judging
+from krepes.proof.scores import RUNGS, Scored
 from krepes.proof.subject import MARGIN, NEIGHBOURS, PAIR, nearest
 from krepes.runs import proving, subject
 from krepes.runs.answers import study
@@ -137,6 +139,20 @@ def test_killed_proof_goes_on_and_ends_with_the_same_table(proved, monkeypatch):
 def test_minutes_end_the_retraining_and_a_later_call_goes_on(proved):
     folder, _ = proved
     assert prove(folder, label="kind", minutes=0, halves=5, progress=False).halves == 3
+
+
+def test_scores_whose_turn_comes_too_late_are_left_for_a_later_call(proved, monkeypatch):
+    made = []
+    monkeypatch.setattr(judging, "score_warm", lambda subject: made.append("warm"))
+    monkeypatch.setattr(judging, "score_surrogate", lambda subject: made.append("surrogate"))
+    clock = iter([0.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0])
+    monkeypatch.setattr(judging.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(judging, "_kept", lambda folder, name, make: {name: make()})
+    monkeypatch.setattr(judging, "score_rest", lambda subject: Scored({}, 0.0, {}))
+    folder = Path("nowhere")
+    found, left = judging.all_scores(None, folder, members=1, methods=("warm",), seconds=4.0)
+    assert made == ["surrogate"] and set(found) == {"rest", "surrogate"}
+    assert set(left) == {"warm", "gradients", "projected gradients"} and set(left.values()) == {judging.LATER}
 
 
 def test_without_a_label_the_neighbours_pull(proved, table, monkeypatch):

@@ -1,19 +1,23 @@
 """Reproductions: the frame around them on made-up data here; the real ones behind `make slow` with KREPES_DATA."""
 
+import hashlib
 import json
 import os
 from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 
 from krepes.errors import InvalidInputError
 from krepes.figures.style import new_figure
 from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce, write_page
 from krepes.reproduce.claims import Claim, Reading
+from krepes.reproduce.stored import REPOSITORY
 from krepes.reproduce.tables import markdown, wide
 from krepes.reproduce.trial import Trial
 from krepes.runs.settings import Settings
+from krepes.storage.tensorfile import read_tensors
 
 SIZES = {"m": 10, "h": 4, "wide": 5, "rows": 60, "images": 50, "halves": 2, "retrainings": 2}
 PAPER = pd.DataFrame({"data": ["a"], "method": ["ours"], "paper": [0.5]})
@@ -64,6 +68,27 @@ def test_figures_and_verdicts_go_to_the_page(tmp_path, three_seeds):
         write_page(tmp_path, "full", tmp_path / "all.md", [target])
     checks = json.loads((tmp_path / "toy-quick.json").read_text())["checks"]
     assert [check["holds"] for check in checks] == [True, False]
+
+
+def test_an_interrupted_run_goes_on_after_its_last_seed_if_the_commit_is_the_same(tmp_path, three_seeds, monkeypatch):
+    ran = []
+
+    def run(trial):
+        ran.append(trial.seed)
+        if ran == [0, 1, 2]:
+            raise KeyboardInterrupt
+        rows = pd.DataFrame({"data": ["a"], "method": ["ours"], "value": [trial.seed / 3], "low": [None]})
+        return Findings(rows, {"first": new_figure(1.0)})
+
+    commits = iter(["abc", "abc", "abd", "abd with uncommitted changes", "abd with uncommitted changes"])
+    monkeypatch.setattr("krepes.reproduce.base.commit_of_code", lambda: next(commits))
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(toy(run), "quick", None, tmp_path)
+    table = reproduce(toy(run), "quick", None, tmp_path)
+    assert ran == [0, 1, 2, 2] and table["mean"].tolist() == [1 / 3] and (tmp_path / "toy-quick-first.png").exists()
+    for count in (7, 10, 13):
+        reproduce(toy(run), "quick", None, tmp_path)
+        assert len(ran) == count, "another commit, and changes that no commit has, start again"
 
 
 def above(limit):
@@ -127,7 +152,16 @@ def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
     assert len(first.test) == 15 and len(first.labels[0]) == 80
     assert first.rows[1].tolist() != sorted(first.rows[1].tolist()), "the first rows of an ordered file are no sample"
     assert bool((first.encoder(first.test) == again.encoder(first.test)).all())
-    assert json.loads((tmp_path / "digits-barlow_twins-quick-0.json").read_text())["max_rows"] == 100
+    other = replace(trial, seed=1).experiment("digits")
+    assert sorted(other.rows[0].tolist()) == sorted(first.rows[0].tolist()), "the encoder saw the same rows"
+    assert other.rows[0].tolist() != first.rows[0].tolist(), "another repetition is fitted on others of them"
+    details = json.loads((tmp_path / "digits-barlow_twins-quick.json").read_text())
+    assert details["settings"]["max_rows"] == 100 and len(list(tmp_path.iterdir())) == 2, "no checkpoint is left"
+    weights = tmp_path / "digits-barlow_twins-quick.safetensors"
+    assert {x.dtype for x in read_tensors(weights)[0].values()} == {torch.float16}
+    weights.write_bytes(weights.read_bytes()[:-2] + b"ab")
+    with pytest.raises(InvalidInputError, match="changed or damaged"):
+        trial.experiment("digits")
     assert trial.fit(first).n_samples_ == 60 and trial.fit(first, rows=20).n_samples_ == 20
     assert trial.fit(first, objective="simclr").n_samples_ == 30
 
@@ -181,3 +215,14 @@ def test_fewer_seeds_and_some_data_are_said_over_the_table(tmp_path, three_seeds
         reproduce(replace(studies, optional=("quick",)), "quick", None, tmp_path, only=["a"], without=["slow"])
     with pytest.raises(InvalidInputError, match="seeds=0"):
         reproduce(studies, "quick", None, tmp_path, seeds=0)
+
+
+def test_stored_encoders_are_small_whole_and_made_by_the_recipes_of_today():
+    weights = sorted(REPOSITORY.glob("*.safetensors"))
+    assert sum(path.stat().st_size for path in weights) < 10 * 2**20
+    assert {path.stem for path in REPOSITORY.glob("*.json")} == {path.stem for path in weights}
+    for path in weights:
+        details = json.loads(path.with_suffix(".json").read_text())
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == details["sha256"], path.name
+        data, loss, scale = path.stem.split("-")
+        assert details["settings"] == recipe(data, loss=loss, scale=scale, seed=0).to_dict(), path.name

@@ -6,9 +6,20 @@ import pandas as pd
 import pytest
 import torch
 
-from krepes.reproduce import SCALES, TARGETS, base, faithfulness, grids, scalability, spectral
+from krepes.reproduce import (
+    SCALES,
+    TARGETS,
+    alignment,
+    base,
+    demographics,
+    faithfulness,
+    grids,
+    scalability,
+    spectral,
+)
 from krepes.reproduce.ablations import LOSSES, SELECTORS
 from krepes.reproduce.claims import decide
+from krepes.reproduce.faithfulness_claims import DELETIONS, MATCHED, PLAIN, TAUS, ceiling, drop
 from krepes.reproduce.trial import Trial
 from krepes.runs.settings import Settings
 
@@ -20,22 +31,53 @@ def verdicts(name, rows, columns):
 
 FAITHFUL = {
     "accuracy gap": 0.0,
-    "Kendall tau over classes": 0.8,
-    "Kendall tau over samples": 0.8,
-    "confidence drop, influence": 0.5,
-    "confidence drop, random": 0.01,
-    "confidence drop, latent cosine": 1.0,
+    **dict.fromkeys(TAUS.values(), 0.8),
+    **{ceiling(tau): 0.8 for tau in TAUS.values()},
+    **{drop(reading, "influence"): 0.5 for reading in DELETIONS},
+    **{drop(reading, "random"): 0.01 for reading in DELETIONS},
+    **{drop(reading, MATCHED): 0.01 for reading in DELETIONS},
+    **{drop(reading, "latent cosine"): 0.4 for reading in DELETIONS},
 }
 
 
-def faithful(**changed):
-    rows = [
+def faithful_rows(changed):
+    return [
         (data, loss, measure, value)
         for data in faithfulness.DATA
         for loss in faithfulness.LOSSES
         for measure, value in (FAITHFUL | (changed if (data, loss) == ("mnist", "vicreg") else {})).items()
     ]
-    return verdicts("faithfulness", rows, faithfulness.KEYS)
+
+
+def faithful(**changed):
+    return verdicts("faithfulness", faithful_rows(changed), faithfulness.KEYS)
+
+
+def broken_readings(name, rows, columns):
+    """Names of the readings that fail, of all claims of a target."""
+    table = pd.DataFrame(rows, columns=[*columns, "mean"]).assign(spread=0.0, seeds=1)
+    told = [decide(claim, table) for claim in TARGETS[name].claims]
+    return {reading["name"] for claim in told for reading in claim["readings"] if not reading["holds"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ({}, set()),
+        ({"accuracy gap": 0.012}, {"neither less nor more accurate"}),
+        ({"accuracy gap": -0.012}, {"no more than that less accurate", "neither less nor more accurate"}),
+        (
+            {TAUS["tau flattened"]: 0.77},
+            {TAUS["tau flattened"], f"{TAUS['tau flattened']}, at least the encoder's with itself"},
+        ),
+        ({drop(("weighted", "any class"), "random"): 0.0101}, {"weighted votes, any class"}),
+        ({drop(("weighted", "any class"), "random"): -0.01}, {"weighted votes, any class"}),
+        ({drop(PLAIN, MATCHED): 0.1}, {"equal votes, any class, random ones of the same classes"}),
+        ({drop(("uniform", "predicted class"), "latent cosine"): 0.6}, {"equal votes, predicted class"}),
+    ],
+)
+def test_a_reading_of_the_papers_table_3_fails_by_its_own_figure_alone(changed, names):
+    assert broken_readings("faithfulness", faithful_rows(changed), faithfulness.KEYS) == names
 
 
 @pytest.mark.parametrize(
@@ -43,7 +85,7 @@ def faithful(**changed):
     [
         ({"accuracy gap": -0.011}, "1 point"),
         ({"Kendall tau over samples": 0.74}, "over samples"),
-        ({"confidence drop, influence": 0.49}, "50 times"),
+        ({drop(PLAIN, MATCHED): 0.51}, "random landmarks of the same classes"),
     ],
 )
 def test_one_loss_of_one_data_set_is_enough_to_break_its_claim_and_no_other(changed, words):
@@ -68,13 +110,76 @@ def test_the_full_kernel_grows_about_quadratically_or_the_claim_fails(kernel, ho
     assert [value for claim, value in found.items() if "full kernel grows" in claim] == [holds, holds]
 
 
+def decided(name, rows, columns):
+    """Return which readings of each claim hold on a made-up table."""
+    table = pd.DataFrame(rows, columns=[*columns, "mean"]).assign(spread=0.0)
+    found = [decide(claim, table) for claim in TARGETS[name].claims]
+    return {claim["sentence"]: {one["name"]: one["holds"] for one in claim["readings"]} for claim in found}
+
+
 @pytest.mark.parametrize(("ahead", "holds"), [(4, False), (5, True)])
 def test_a_lead_for_half_of_the_losses_is_no_lead(ahead, holds):
-    rows = [("encoder", "–", 0.9), *((loss, "uniform", 0.8) for loss in LOSSES)]
-    rows += [
-        (loss, way, 0.9 if number < ahead else 0.79) for way in SELECTORS[1:] for number, loss in enumerate(LOSSES)
-    ]
-    assert list(verdicts("landmarks", rows, ["loss", "landmarks"]).values()) == [holds] * 3
+    rows = [("both", "encoder", "–", 0.9)]
+    for setting, leading in (("ours", ahead), ("paper", len(LOSSES))):
+        rows += [(setting, loss, "uniform", 0.8) for loss in LOSSES]
+        rows += [
+            (setting, loss, way, 0.9 if number < leading else 0.79)
+            for way in SELECTORS[1:]
+            for number, loss in enumerate(LOSSES)
+        ]
+    columns = ["setting", "loss", "landmarks"]
+    assert list(verdicts("landmarks", rows, columns).values()) == [holds]
+    assert list(decided("landmarks", rows, columns).values()) == [{"ours": holds, "paper": True}] * 2
+
+
+@pytest.mark.parametrize(("worst", "holds"), [(0.79, False), (0.81, True)])
+def test_one_case_of_nine_breaks_the_lead_of_principal_components_in_its_own_setting_alone(worst, holds):
+    rows = [("both", "adult", "encoder", "–", 0.9)]
+    for setting in ("ours", "paper"):
+        for data in ("adult", "covertype", "cifar10"):
+            for loss in ("barlow_twins", "simclr", "byol"):
+                pca = worst if (setting, data, loss) == ("paper", "cifar10", "byol") else 0.9
+                rows += [(setting, data, loss, "pca", pca), (setting, data, loss, "kaiming", 0.8)]
+    found = decided("init", rows, ["setting", "data", "loss", "init"])
+    assert list(found.values()) == [{"ours": True, "paper": holds}]
+
+
+@pytest.mark.parametrize(("share", "p", "holds"), [(0.4, 0.01, True), (0.4, 0.2, False), (0.1, 0.01, False)])
+def test_a_share_counts_above_random_landmarks_and_beyond_shuffled_ones(share, p, holds):
+    rows = []
+    for test, landmark in (*demographics.NAMED, (demographics.ALL, demographics.OWN)):
+        for setting in ("ours", "paper"):
+            mine = (share, p) if setting == "paper" else (0.5, 0.001)
+            rows.append((setting, "influence", "share", test, landmark, mine[0]))
+            rows.append((setting, "influence", "p", test, landmark, mine[1]))
+            rows += [(setting, method, "share", test, landmark, 0.2) for method in ("latent cosine", "random")]
+    found = decided("groups", rows, demographics.KEYS)
+    assert len(found) == 5 and all(each == {"ours": True, "paper": holds} for each in found.values())
+
+
+def gaps(leader, p=0.001):
+    """A table in which every reading has the same order: one column leads, and all pass at ``p``."""
+    rows = []
+    for data, names in (("adult", ("sex", "relationship", "age")), ("covertype", ("wilderness_area", "aspect"))):
+        for columns in (alignment.FOLDED, alignment.SINGLE):
+            for agreement in ("indicator", "codes"):
+                for setting in ("ours", "paper"):
+                    for name in names:
+                        gap = 0.9 if name == leader else 0.5 - 0.1 * names.index(name)
+                        values = {"gap": gap, "raw gap": gap, "shuffled raw gap": 0.0}
+                        values |= {"p of the gap": p, "p of the raw gap": p}
+                        rows += [(data, setting, columns, agreement, name, *pair) for pair in values.items()]
+    return decided("alignment", rows, alignment.KEYS)
+
+
+def test_the_paper_s_columns_lead_only_if_they_are_first_and_beyond_their_null():
+    adult, covertype = gaps("sex").values()
+    assert all(adult.values()) and all(covertype.values())
+    assert len(adult) == 12 and len(covertype) == 18
+    assert next(iter(adult)) == "paper, categories by codes, raw"
+    assert not any(gaps("age")["Adult: sex and relationship lead"].values())
+    assert not any(gaps("aspect")["Covertype: a wilderness area leads"].values())
+    assert not any(value for each in gaps("sex", p=0.06).values() for value in each.values())
 
 
 def test_a_result_says_when_its_code_was_not_committed(tmp_path, monkeypatch):

@@ -34,6 +34,17 @@ def simclr_case(rows, theta):
     return SimCLR(tau=0.5, batch=4), lambda t: outer(inner(t)), inner, outer
 
 
+def summed(case):
+    """The paper's: every row of a batch adds its cross entropy, every sample its two squared residuals."""
+
+    def make(rows, theta):
+        objective, loss, inner, outer = case(rows, theta)
+        count = rows.n * (2 if isinstance(objective, SimCLR) else 1)
+        return replace(objective, reduction="sum"), lambda t: count * loss(t), inner, lambda u: count * outer(u)
+
+    return make
+
+
 def byol_case(rows, theta, predictor):
     identity = torch.eye(H, dtype=torch.float64)
     W = oracle.ridge_predictor(rows.Kbar, theta, 0.1) if predictor == "ridge" else identity
@@ -52,6 +63,8 @@ CASES = {
     "simclr": (2, simclr_case),
     "byol identity": (2, partial(byol_case, predictor="identity")),
     "byol ridge": (2, partial(byol_case, predictor="ridge")),
+    "simclr sum": (2, summed(simclr_case)),
+    "byol sum": (2, summed(partial(byol_case, predictor="identity"))),
     "triplets": (3, triplet_case),
 }
 
@@ -246,3 +259,24 @@ def test_rows_with_nan_are_refused():
 def test_hyper_parameters_out_of_range_are_refused(make, message):
     with pytest.raises(InvalidInputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("make", [SimCLR, BYOL])
+def test_another_reduction_is_refused(make):
+    with pytest.raises(InvalidInputError, match="reduction must be 'mean' or 'sum', got 'all'"):
+        make(reduction="all")
+
+
+def test_sums_are_those_of_the_paper_written_out(generator):
+    """-Σ over 2n rows of log p, and |r|² of both directions, without any mean; one batch holds everything."""
+    rows = toy(generator, 2)
+    theta = torch.randn(POINTS + 1, H, dtype=torch.float64, generator=generator)
+    U = [oracle.direction(K @ theta) for K in rows.Kbar]
+    logits = torch.cat(U) @ torch.cat(U).T / 0.5
+    p = logits.masked_fill(torch.eye(2 * SAMPLES, dtype=torch.bool), -torch.inf).softmax(1)
+    paired = torch.cat([p.diagonal(SAMPLES), p.diagonal(-SAMPLES)])
+    assert_close(SimCLR(tau=0.5, batch=SAMPLES, reduction="sum").value(rows, theta), -paired.log().sum(), **GRADIENT)
+    other = theta + 0.1
+    V = [oracle.direction(K @ other) for K in rows.Kbar]
+    wanted = (V[0] - U[1]).square().sum() + (V[1] - U[0]).square().sum()
+    assert_close(BYOL(batch=4, reduction="sum").at(rows, theta).value(rows, other), wanted, **GRADIENT)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from krepes.kernels.entk import EmpiricalNTK
     from krepes.kernels.sketch import SketchedNTK
     from krepes.model import Krepes
+    from krepes.preset import presets
     from krepes.runs.front import Explanation, explain
     from krepes.runs.proving import prove
     from krepes.views import ViewStream
@@ -36,6 +37,7 @@ _HOMES = {
     "attribute_stream": "krepes.attribution",
     "explain": "krepes.runs.front",
     "influence_of": "krepes.influence",
+    "presets": "krepes.preset",
     "prove": "krepes.runs.proving",
     "tangent_kernel": "krepes.kernels.auto",
 }
@@ -53,6 +55,7 @@ __all__ = [
     "attribute_stream",
     "explain",
     "influence_of",
+    "presets",
     "prove",
     "tangent_kernel",
 ]

@@ -34,6 +34,7 @@ LANDMARKS = {
 ENCODERS = {
     "mlp": "krepes.encoders.mlp:MLP",
     "resmlp": "krepes.encoders.resmlp:ResMLP",
+    "convnet": "krepes.encoders.convnet:ConvNet",
     "resnet18": "krepes.encoders.resnet:resnet18",
     "resnet34": "krepes.encoders.resnet:resnet34",
     "resnet50": "krepes.encoders.resnet:resnet50",
@@ -61,6 +62,7 @@ AUGMENTATIONS = {
     "images": "krepes.runs.augment:images",
     "symmetric_cifar": "krepes.runs.augment:symmetric",
     "asymmetric_cifar": "krepes.runs.augment:asymmetric",
+    "paper": "krepes.runs.augment:paper",
     "none": "krepes.runs.augment:none",
 }
 EMBEDDED = ("digits", "applicants")

@@ -97,3 +97,53 @@ def confidence_drop(deleted, E_test, E_landmarks, labels, k):
         after = dict(zip(rest.classes_, rest.predict_proba(x[None])[0], strict=True))
         drops.append(before.max() - after.get(decision, 0.0))
     return np.mean(drops)
+
+
+def vote_shares(x, E_landmarks, labels, kept, k, vote):
+    """The share of each class among the k nearest kept landmarks, counted one by one."""
+    if vote == "uniform":
+        closeness = {l: -np.linalg.norm(x - E_landmarks[l]) for l in kept}
+    else:
+        closeness = {l: x @ E_landmarks[l] / np.linalg.norm(x) / np.linalg.norm(E_landmarks[l]) for l in kept}
+    nearest = sorted(kept, key=lambda l: -closeness[l])[:k]
+    votes = Counter()
+    for l in nearest:
+        votes[labels[l]] += 1.0 if vote == "uniform" else np.exp(closeness[l] / 0.07)
+    total = sum(votes.values())
+    return {label: votes[label] / total for label in votes}
+
+
+def deletion_reading(ranking, chances, E_test, E_landmarks, labels, k, delete, vote, own_only):
+    """Mean drop of a ranking, of random landmarks, and of random ones of the same classes; ``chances[d][t]`` orders."""
+    drops, random, matched, everyone = [], [], [], range(len(labels))
+    for t, x in enumerate(E_test):
+        before = vote_shares(x, E_landmarks, labels, everyone, k, vote)
+        decision = max(sorted(before), key=before.get)
+
+        def drop(gone, x=x, before=before, decision=decision):
+            kept = [l for l in everyone if l not in gone]
+            return before[decision] - vote_shares(x, E_landmarks, labels, kept, k, vote).get(decision, 0.0)
+
+        gone = [l for l in ranking[t] if not own_only or labels[l] == decision][:delete]
+        drops.append(drop(gone))
+        wanted = Counter(labels[l] for l in gone)
+        for orders in chances:
+            random.append(drop(list(orders[t])[:delete]))
+            alike = [l for label, n in wanted.items() for l in [o for o in orders[t] if labels[o] == label][:n]]
+            matched.append(drop(alike))
+    return np.mean(drops), np.mean(random), np.mean(matched)
+
+
+def decision_margin(kernel, A, views, w, b, gamma, x, points):
+    """Logits of a probe on f(x) = sum of A_j k(x, z_j) + gamma; each landmark's part in the margin, by loops."""
+    p, m = views
+    h = len(gamma)
+    k = [kernel(x, z) for z in points]
+    f = [gamma[d] + sum(A[j][d] * k[j] for j in range(p * m)) for d in range(h)]
+    logits = [b[c] + sum(w[c][d] * f[d] for d in range(h)) for c in range(len(b))]
+    first, second = sorted(range(len(b)), key=lambda c: -logits[c])[:2]
+    parts = [
+        sum(k[u * m + l] * sum(A[u * m + l][d] * (w[first][d] - w[second][d]) for d in range(h)) for u in range(p))
+        for l in range(m)
+    ]
+    return first, second, logits[first] - logits[second], parts

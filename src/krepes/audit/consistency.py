@@ -4,7 +4,9 @@ r"""Label consistency: do the landmarks that a method ranks first share the test
     Majority@K    1 if the most frequent class among the top K is the sample's
     HitRate@K     1 if any of the top K has the sample's class
 
-A ranking is only as good as its distance from the others, so the table holds one row per method.
+A ranking is only as good as its distance from the others, so the table holds one row per method. "Class" can be meant
+in three ways, of the sample and of its landmarks: the true one of both; what a classifier predicts for the sample,
+against the true ones of the landmarks; or predictions of both. `consistency_readings` has all three.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from krepes.audit.rankings import require_rankings
 
 DEPTHS = (1, 2, 3, 5, 10, 20, 50)
 """The K of the paper's table."""
+TRUE, MIXED, PREDICTED = "true / true", "predicted / true", "predicted / predicted"
+READINGS = (TRUE, MIXED, PREDICTED)
+"""Whose classes are compared: those of the sample / those of the landmarks."""
 
 
 def label_consistency(
@@ -74,6 +79,33 @@ def label_consistency(
                 ends = float(interval.estimate), float(interval.low), float(interval.high)
                 rows.append((method, metric, k, *ends, t))
     return pd.DataFrame(rows, columns=["method", "metric", "k", "estimate", "low", "high", "n"])
+
+
+def consistency_readings(
+    rankings: Mapping[str, Tensor],
+    landmark_labels: tuple[Labels, Labels],
+    labels: tuple[Labels, Labels],
+    *,
+    depths: Sequence[int] | None = None,
+) -> pd.DataFrame:
+    """Compare methods under each reading of "class"; Majority against predictions asks whether the vote is foretold.
+
+    Args:
+        rankings: As in `label_consistency`.
+        landmark_labels: True and predicted classes of the landmarks, ``(m,)`` each.
+        labels: True and predicted classes of the test samples, ``(t,)`` each.
+        depths: As in `label_consistency`.
+
+    Returns:
+        As `label_consistency`, with a first column ``labels``, one of `READINGS`.
+    """
+    pairs = ((labels[0], landmark_labels[0]), (labels[1], landmark_labels[0]), (labels[1], landmark_labels[1]))
+    tables = []
+    for reading, (of_sample, of_landmark) in zip(READINGS, pairs, strict=True):
+        table = label_consistency(rankings, of_landmark, of_sample, depths=depths)
+        table.insert(0, "labels", reading)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
 def _metrics(found: Tensor, truth: Tensor, classes: int) -> dict[str, Tensor]:

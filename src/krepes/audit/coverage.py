@@ -3,10 +3,15 @@ r"""Class coverage: how many of the strongest landmarks it takes to meet every c
     κ_C = min { κ :  Y ⊆ {y(x_π(1)), ..., y(x_π(κ))} },        ω_π(1) >= ω_π(2) >= ...,    ω_l = |dA_l|
 
 Beside it stands what landmarks in random order would need: small κ_C means little where classes are few and balanced.
+
+    p = (1 + #{orders with κ <= κ_C}) / (1 + orders)
+
+Over several draws of landmarks, `mean_coverage` compares the mean of κ_C with the mean over random orders of each draw.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +33,8 @@ class Coverage:
         random: Mean of ``κ_C`` over random orders of the same landmarks, or ``None`` likewise.
         random_low: Its 2.5 % quantile, or ``None``.
         random_high: Its 97.5 % quantile, or ``None``.
+        p: Share of random orders that need no more, the observed one counted, or ``None``.
+        orders: ``κ_C`` of every random order, ``(orders,)``, or ``None``.
         curve: One row per prefix: ``k``, ``covered`` classes, and the mean ``random`` number.
     """
 
@@ -36,6 +43,8 @@ class Coverage:
     random: float | None
     random_low: float | None
     random_high: float | None
+    p: float | None
+    orders: Tensor | None
     curve: pd.DataFrame
 
     @property
@@ -45,7 +54,7 @@ class Coverage:
             return f"undefined: no landmark shows {', '.join(map(str, self.missing))}."
         return (
             f"the {self.kappa} strongest landmarks show every class; in random order it takes {self.random:.1f} "
-            f"({self.random_low:.0f} to {self.random_high:.0f})."
+            f"({self.random_low:.0f} to {self.random_high:.0f}; p = {self.p:.2g})."
         )
 
 
@@ -90,10 +99,35 @@ def class_coverage(
     })
     missing = tuple(names[int(c)] for c in wanted[first == m])
     if missing:
-        return Coverage(None, missing, None, None, None, curve)
+        return Coverage(None, missing, None, None, None, None, None, curve)
     kappas = (random_first.max(1).values + 1).to(torch.float64)
     low, high = torch.quantile(kappas, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Coverage(int(first.max()) + 1, (), float(kappas.mean()), low, high, curve)
+    kappa = int(first.max()) + 1
+    return Coverage(kappa, (), float(kappas.mean()), low, high, lower_p(kappa, kappas), kappas, curve)
+
+
+def lower_p(observed: float, shuffled: Tensor) -> float:
+    """Return the share of ``shuffled`` ``(orders,)`` that is no larger than ``observed``, itself counted."""
+    return (1 + int((shuffled <= observed).sum())) / (1 + len(shuffled))
+
+
+def mean_coverage(found: Sequence[Coverage]) -> tuple[float, float, float]:
+    """Return the mean of ``κ_C`` over draws of landmarks, that of random orders, and its p-value.
+
+    Args:
+        found: One for each draw, with as many random orders each; draws that miss a class are left out.
+
+    Returns:
+        Mean ``κ_C``, mean over random orders, and the share of random orders, one of each draw, whose mean is no
+        larger; NaN if every draw misses a class.
+    """
+    met = [(each.kappa, each.orders) for each in found if each.kappa is not None and each.orders is not None]
+    if not met:
+        return (float("nan"),) * 3
+    mean = sum(kappa for kappa, _ in met) / len(met)
+    chance = torch.stack([orders for _, orders in met]).mean(0)
+    # A mean of the same numbers in another order is a tie, whatever round-off says.
+    return mean, float(chance.mean()), lower_p(mean + 1e-9, chance)
 
 
 def _first_places(places: Tensor, codes: Tensor, classes: int) -> Tensor:

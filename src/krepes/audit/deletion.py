@@ -2,8 +2,9 @@ r"""Inference-time ablation: how much confidence does a k-NN lose without the la
 
     drop_t = P(ŷ_t | all landmarks) - P(ŷ_t | without the first ``delete`` of t's ranking),   ŷ_t = k-NN's decision
 
-The k-NN votes among the landmarks by Euclidean distance of encoder embeddings. Deleting a sample's nearest neighbours
-is the hardest rival, for the classifier is built on them; random landmarks are the easiest.
+The k-NN votes among the landmarks, see `krepes.audit.votes`. Deleting a sample's nearest neighbours is the hardest
+rival, for the classifier is built on them; random landmarks are the easiest. What else could be meant by a deletion,
+and what to compare it with, stands side by side in `krepes.audit.deletions`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-import torch
 from torch import Tensor
 
-from krepes._checks import require_finite
 from krepes.audit.intervals import mean_interval
 from krepes.audit.labels import Labels, require_count, shared_codes
 from krepes.audit.rankings import landmark_samples, rankings, require_rankings
+from krepes.audit.votes import Vote, shares, voters
 from krepes.batches import Batch
+from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
-
-# Rows of distances held at once.
-PIECE = 2048
 
 
 def confidence_drop(
@@ -49,16 +47,8 @@ def confidence_drop(
 
     Returns:
         A DataFrame; see `confidence_drop_of`.
-
-    Raises:
-        InvalidInputError: If the model explains a kernel, not an encoder.
     """
-    encoder = model.encoder_
-    if encoder is None:
-        raise InvalidInputError(
-            f"this model explains the kernel {type(model.kernel).__name__}: there is no encoder whose embeddings a "
-            f"k-NN could use. Call confidence_drop_of with embeddings of your own."
-        )
+    encoder = voting_encoder(model)
     landmarks = landmark_samples(model, landmarks)
     ranked = rankings(model, X, k=delete, landmarks=landmarks, seed=seed)
     E_test, E_landmarks = encoder.encode(X), encoder.encode(landmarks)
@@ -73,6 +63,7 @@ def confidence_drop_of(
     *,
     k: int = 50,
     delete: int = 10,
+    vote: Vote = "uniform",
 ) -> pd.DataFrame:
     """Measure a k-NN's loss of confidence for each ranking of landmarks.
 
@@ -83,12 +74,50 @@ def confidence_drop_of(
         landmark_labels: Their classes, ``(m,)``.
         k: Neighbours that vote.
         delete: Landmarks to delete.
+        vote: How neighbours vote, one of `krepes.audit.votes.VOTES`.
 
     Returns:
         One row per method: ``method``, ``before`` (confidence), ``estimate`` (mean drop), ``low``, ``high``, ``n``.
+    """
+    codes, classes, t = deletable(ranked, E_test, E_landmarks, landmark_labels, k=k, delete=delete)
+    near, weights = voters(E_test, E_landmarks, k + delete, vote=vote)  # (t, k + delete)
+    before, decision = shares(codes[near[:, :k]], weights[:, :k], classes).max(1)
+    rows = []
+    for method, top in ranked.items():
+        deleted = (near[:, :, None] == top[:, None, :delete].cpu()).any(2)
+        drop = mean_interval(before - confidence_after(deleted, codes[near], weights, decision, classes, k))
+        rows.append((method, float(before.mean()), float(drop.estimate), float(drop.low), float(drop.high), t))
+    return pd.DataFrame(rows, columns=["method", "before", "estimate", "low", "high", "n"])
+
+
+def voting_encoder(model: Krepes) -> FrozenEncoder:
+    """Return the encoder whose embeddings a k-NN uses; refuse a model of a kernel."""
+    if model.encoder_ is None:
+        raise InvalidInputError(
+            f"this model explains the kernel {type(model.kernel).__name__}: there is no encoder whose embeddings a "
+            f"k-NN could use. Call confidence_drop_of with embeddings of your own."
+        )
+    return model.encoder_
+
+
+def deletable(
+    ranked: Mapping[str, Tensor], E_test: Tensor, E_landmarks: Tensor, labels: Labels, *, k: int, delete: int
+) -> tuple[Tensor, int, int]:
+    """Check that landmarks can be deleted from a vote.
+
+    Args:
+        ranked: Rankings by method, ``(t, K)``.
+        E_test: Embeddings of the test samples, ``(t, d)``.
+        E_landmarks: Embeddings of the landmarks, ``(m, d)``.
+        labels: Their classes, ``(m,)``.
+        k: Neighbours that vote.
+        delete: Landmarks to delete.
+
+    Returns:
+        Codes of the landmarks' classes ``(m,)``, the number of classes, and ``t``.
 
     Raises:
-        InvalidInputError: If too few landmarks remain, or too few are ranked.
+        InvalidInputError: If too few landmarks remain, too few are ranked, or numbers do not fit.
     """
     m = len(E_landmarks)
     t, reach = require_rankings(ranked, m=m)
@@ -97,29 +126,25 @@ def confidence_drop_of(
             f"k={k} neighbours after deleting {delete} of m={m} landmarks, ranked to depth {reach} for {t} samples "
             f"with {len(E_test)} embeddings: needs 1 <= k <= m - delete, 1 <= delete <= depth, one embedding a sample."
         )
-    require_finite(E_test, "the test embeddings")
-    require_finite(E_landmarks, "the landmark embeddings")
-    names, (codes,) = shared_codes(landmarks=landmark_labels)
+    names, (codes,) = shared_codes(landmarks=labels)
     require_count(codes, m, "landmark labels")
-    near = _nearest(E_test.double(), E_landmarks.double(), k + delete)  # (t, k + delete)
-    before, decision = (_votes(codes[near[:, :k]], len(names)) / k).max(1)
-    rows = []
-    for method, top in ranked.items():
-        kept = ~(near[:, :, None] == top[:, None, :delete].cpu()).any(2)
-        voting = kept & (kept.cumsum(1) <= k)
-        after = _votes(codes[near], len(names), voting).gather(1, decision[:, None])[:, 0] / k
-        drop = mean_interval(before - after)
-        rows.append((method, float(before.mean()), float(drop.estimate), float(drop.low), float(drop.high), t))
-    return pd.DataFrame(rows, columns=["method", "before", "estimate", "low", "high", "n"])
+    return codes, len(names), t
 
 
-def _nearest(E_test: Tensor, E_landmarks: Tensor, k: int) -> Tensor:
-    """Return the ``k`` nearest landmarks of each sample, nearest first, ``(t, k)``."""
-    pieces = [torch.cdist(E, E_landmarks).topk(k, dim=1, largest=False).indices for E in E_test.split(PIECE)]
-    return torch.cat(pieces).cpu()
+def confidence_after(deleted: Tensor, found: Tensor, weights: Tensor, decision: Tensor, classes: int, k: int) -> Tensor:
+    """Return the confidence in a decision after some neighbours were deleted and the next ones moved up.
 
+    Args:
+        deleted: Which of the nearest neighbours are gone, ``(t, r)``, with ``r - k`` of them at most.
+        found: Classes of the neighbours, nearest first, ``(t, r)``.
+        weights: Of their votes, ``(t, r)``.
+        decision: The class whose share is asked for, ``(t,)``.
+        classes: Number of classes.
+        k: Neighbours that vote.
 
-def _votes(found: Tensor, classes: int, voting: Tensor | None = None) -> Tensor:
-    """Count classes ``found`` ``(t, k)``, of those ``voting`` ``(t, k)``, ``(t, classes)``."""
-    weights = torch.ones(found.shape, dtype=torch.float64) if voting is None else voting.double()
-    return torch.zeros(len(found), classes, dtype=torch.float64).scatter_add_(1, found, weights)
+    Returns:
+        ``(t,)``.
+    """
+    kept = ~deleted
+    voting = weights * (kept & (kept.cumsum(1) <= k))
+    return shares(found, voting, classes).gather(1, decision[:, None])[:, 0]

@@ -1,16 +1,19 @@
 r"""Agreement of two rows of a table, column by column.
 
     numeric       v_ξ(x, z) = 1 - min(|x_ξ - z_ξ| / Δ_ξ, 1),      Δ_ξ = range in the training data; dates also
+    ordered       the same of the places in their order
     categorical   v_ξ(x, z) = 1 if x_ξ = z_ξ, else 0
 
-Both are ``1 - min(|a - b|, 1)`` of one number per row: the place in the range, or the number of the category.
+All are ``1 - min(|a - b|, 1)`` of one number per row: the place in the range, or the number of the category. Under
+``agreement="codes"``, the paper's, every category is treated as ordered, by its integer code: "b" agrees with "c" more
+than with "d".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,6 +23,9 @@ from torch import Tensor
 
 from krepes.errors import InvalidInputError
 
+Agreement = Literal["indicator", "codes"]
+"""When two categories agree: if they are equal, or the more, the nearer their integer codes."""
+AGREEMENTS: tuple[str, ...] = get_args(Agreement)
 # Far from the range of training and from every category: a missing value agrees with a missing one only.
 MISSING = 1e9
 # A category that training never showed agrees with no landmark.
@@ -34,6 +40,7 @@ class FeatureSpace:
         names: All columns.
         ranges: Smallest and largest value of the numeric columns; their difference is ``Δ_ξ``.
         categories: Known categories of the categorical columns.
+        placed: Of these, columns whose categories have places in an order, at equal distances.
         undefined: Why a column has no agreement, for those that have none.
     """
 
@@ -41,37 +48,47 @@ class FeatureSpace:
     ranges: Mapping[str, tuple[float, float]]
     categories: Mapping[str, pd.Index]
     undefined: Mapping[str, str]
+    placed: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, train: pd.DataFrame, *, categorical: Sequence[str] | None = None) -> FeatureSpace:
+    def of(
+        cls, train: pd.DataFrame, *, categorical: Sequence[str] | None = None, agreement: Agreement = "indicator"
+    ) -> FeatureSpace:
         """Read kinds, ranges and categories from training data alone.
 
         Args:
             train: Training rows, original columns.
             categorical: The categorical columns; by default those that hold neither numbers nor dates.
+            agreement: ``"indicator"``: unordered categories agree if they are equal. ``"codes"``: the more, the nearer
+                their integer codes, given in the order of a categorical column, else in sorted order.
 
         Returns:
             The space; constant columns, on which all rows agree, are marked as undefined.
 
         Raises:
-            InvalidInputError: If the table is empty, a numeric column holds infinity, or a named column is absent.
+            InvalidInputError: If the table is empty, a numeric column holds infinity, a named column is absent, or the
+                agreement is unknown.
         """
+        if agreement not in AGREEMENTS:
+            raise InvalidInputError(f"agreement={agreement!r} is unknown: choose one of {', '.join(AGREEMENTS)}.")
         if not len(train) or not set(categorical or ()) <= set(train.columns):
             raise InvalidInputError(
                 f"a feature space needs training rows and known columns, got {len(train)} rows and columns "
                 f"{list(train.columns)}; categorical={categorical}."
             )
-        ranges, categories, undefined = {}, {}, {}
+        ranges, categories, undefined, placed = {}, {}, {}, set()
         for name in train.columns:
             column = train[name]
             numeric = _is_numeric(column) if categorical is None else name not in categorical
             if numeric:
                 ranges[name] = _range(column, name)
             else:
-                categories[name] = pd.Index(column.dropna().unique())
+                categories[name] = _in_order(column)
+                if agreement == "codes" or _is_ordered(column):
+                    placed.add(name)
             if column.nunique(dropna=numeric) < 2:
                 undefined[name] = f"constant in the {len(train)} training rows"
-        return cls(tuple(train.columns), ranges, categories, undefined)
+        return cls(tuple(train.columns), ranges, categories, undefined, frozenset(placed))
 
     @property
     def defined(self) -> list[str]:
@@ -103,7 +120,10 @@ class FeatureSpace:
             place = (_numbers(column) / 2 - low / 2) / (high / 2 - low / 2)  # halves: the range itself may overflow
             return np.where(np.isnan(place), MISSING, place)
         codes = self.categories[name].get_indexer(pd.Index(column)).astype(np.float64)
-        codes[codes < 0] = UNSEEN
+        unseen = codes < 0
+        if name in self.placed:
+            codes /= max(len(self.categories[name]) - 1, 1)
+        codes[unseen] = UNSEEN
         return np.where(column.isna().to_numpy(), MISSING, codes)
 
 
@@ -139,6 +159,21 @@ def fold_one_hot(
     for column in single.nonzero().flatten().tolist():
         folded[(names or {}).get(column, f"column {column}")] = X[:, column].cpu().numpy()
     return pd.DataFrame(folded)
+
+
+def _is_ordered(column: pd.Series[Any]) -> bool:
+    return isinstance(column.dtype, pd.CategoricalDtype) and bool(column.dtype.ordered)
+
+
+def _in_order(column: pd.Series[Any]) -> pd.Index[Any]:
+    """Return the values that occur: in the column's own order of categories, else sorted, as text if nothing else."""
+    found = pd.Index(column.dropna().unique())
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return pd.Index([value for value in column.dtype.categories if value in found])
+    try:
+        return pd.Index(sorted(found))
+    except TypeError:
+        return pd.Index(sorted(found, key=str))
 
 
 def _is_numeric(column: pd.Series[Any]) -> bool:

@@ -48,6 +48,7 @@ class CrossGroup:
         p: Share of shuffles that reach the share as measured, itself counted; NaN where there is nothing to expect.
         p_corrected: The same by Holm over all pairs of groups.
         expected: Shares that random landmarks would give, one per column: the groups' frequencies among the landmarks.
+        own: The share of all samples whose top landmark is of their own group, against the same shuffles.
     """
 
     groups: list[Any]
@@ -60,6 +61,7 @@ class CrossGroup:
     p: np.ndarray[Any, Any]
     p_corrected: np.ndarray[Any, Any]
     expected: np.ndarray[Any, Any]
+    own: PermutationTest
 
     @property
     def lift(self) -> np.ndarray[Any, Any]:
@@ -72,7 +74,7 @@ class CrossGroup:
         return (self.p_corrected <= LEVEL) & (self.shares > self.expected)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per pair of groups, with a ``note`` where a value is undefined."""
+        """Return one row per pair of groups, ``p_own`` of all of them, and a ``note`` where a value is undefined."""
         size = len(self.groups)
         frame = pd.DataFrame({
             "group": np.repeat(np.array(self.groups, dtype=object), size),
@@ -87,6 +89,7 @@ class CrossGroup:
             "null_high": self.null_high.ravel(),
             "p": self.p.ravel(),
             "p_corrected": self.p_corrected.ravel(),
+            "p_own": float(self.own.p[0]),
             "note": "",
         })
         frame.loc[frame["expected"] == 0, "note"] = "no landmark of this group"
@@ -137,4 +140,29 @@ def _matrix(names: list[Any], top: Tensor, of_landmark: Tensor, of_test: Tensor,
     band = ((value.reshape(size, size) / totals) for value in (test.low, test.high))
     squares = (value.reshape(size, size) for value in (p, corrected))
     arrays = (counts[0].long(), interval.estimate, interval.low, interval.high, *band, *squares, frequency)
-    return CrossGroup(names, *(array.numpy() for array in arrays))
+    values: list[Any] = [*(array.numpy() for array in arrays), _own(anchored, of_landmark[orders])]
+    return CrossGroup(names, *values)
+
+
+def anchoring_test(top: Tensor, of_landmark: Tensor, of_test: Tensor, *, draws: int, seed: int = 0) -> PermutationTest:
+    """Test how many samples have a landmark of their own group first.
+
+    Args:
+        top: First landmark of every test sample, ``(t,)``.
+        of_landmark: Group codes of the landmarks, ``(m,)``; they are shuffled.
+        of_test: Group codes of the test samples, ``(t,)``.
+        draws: Shuffles.
+        seed: Of the shuffles.
+
+    Returns:
+        The test of one share.
+    """
+    m, size = len(of_landmark), 1 + int(torch.cat([of_landmark, of_test]).max())
+    anchored = torch.bincount(of_test * m + top, minlength=size * m).reshape(size, m).double()
+    return _own(anchored, of_landmark[landmark_orders(m, draws=draws, seed=seed)])
+
+
+def _own(anchored: Tensor, groups: Tensor) -> PermutationTest:
+    """Return the test of the own-group share, from counts ``(size, m)`` and groups by order, ``(1 + draws, m)``."""
+    shares = anchored[groups, torch.arange(groups.shape[1])].sum(1, keepdim=True) / anchored.sum()
+    return PermutationTest.of(shares[0], shares[1:], slack=1e-9)

@@ -2,7 +2,8 @@ r"""Kendall's τ_b of two models' class probabilities, with intervals.
 
     τ_b = Σ_{i<j} s_ij r_ij / √(Σ s_ij² Σ r_ij²),       s_ij = sgn(a_i - a_j),   r_ij = sgn(b_i - b_j)
 
-Two questions: do the models rank the *samples* alike for a class, and do they rank the *classes* alike for a sample?
+Three questions: do the models rank the *samples* alike for a class, do they rank the *classes* alike for a sample, and
+do they rank all pairs of a sample and a class alike, as the flattened tables of probabilities do?
 """
 
 from __future__ import annotations
@@ -41,10 +42,35 @@ def tau_over_samples(a: Tensor, b: Tensor) -> Interval:
     if bool(tau.isnan()):
         return Interval(tau, torch.tensor(-1.0).double(), torch.tensor(1.0).double())
     chosen = torch.linspace(0, len(a) - 1, min(len(a), PROJECTED)).long()
-    s, r = (torch.sign(x[chosen, None] - x[chosen]).to(torch.float64) for x in (a, b))  # (s, s)
-    scale = torch.sqrt(s.square().mean() * r.square().mean())
-    projection = (s * r).mean(1) / scale
-    half = 2 * Z95 * projection.std(correction=0) / sqrt(len(a))
+    half = 2 * Z95 * _projection(a[chosen], b[chosen]).std(correction=0) / sqrt(len(a))
+    return Interval(tau, (tau - half).clamp_min(-1), (tau + half).clamp_max(1))
+
+
+def _projection(a: Tensor, b: Tensor) -> Tensor:
+    """Return the mean concordance of each entry of ``a`` and ``b`` ``(s,)`` with all others, ``(s,)``."""
+    s, r = (torch.sign(x[:, None] - x).to(torch.float64) for x in (a, b))  # (s, s)
+    return (s * r).mean(1) / torch.sqrt(s.square().mean() * r.square().mean())
+
+
+def tau_flattened(P: Tensor, Q: Tensor) -> Interval:
+    """Return ``τ_b`` of all ``t x C`` probabilities at once, whatever sample or class they belong to.
+
+    Samples are the unit of the interval: the projection of `tau_over_samples` is averaged over a sample's classes.
+
+    Args:
+        P: Probabilities of one model, ``(t, C)``.
+        Q: Of the other, ``(t, C)``.
+
+    Returns:
+        Scalars; NaN with an interval of [-1, 1] if a model gives the same probability everywhere.
+    """
+    tau = torch.tensor(kendalltau(P.cpu().numpy().ravel(), Q.cpu().numpy().ravel()).statistic, dtype=torch.float64)
+    if bool(tau.isnan()):
+        return Interval(tau, torch.tensor(-1.0).double(), torch.tensor(1.0).double())
+    t, C = P.shape
+    chosen = torch.linspace(0, t - 1, min(t, max(2, PROJECTED // C))).long()
+    projection = _projection(P[chosen].flatten(), Q[chosen].flatten()).unflatten(0, (-1, C)).mean(1)
+    half = 2 * Z95 * projection.std(correction=0) / sqrt(t)
     return Interval(tau, (tau - half).clamp_min(-1), (tau + half).clamp_max(1))
 
 

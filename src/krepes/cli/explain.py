@@ -42,6 +42,16 @@ def explain(
     row: o.Rows,
     top: o.Top = 5,
     strip: Annotated[str | None, typer.Option(help="For images: save a picture strip here.")] = None,
+    decision: Annotated[
+        bool,
+        typer.Option(
+            "--decision",
+            help="Which landmarks support the decision of a linear probe for a class, and which oppose it?",
+        ),
+    ] = False,
+    label: Annotated[
+        str | None, typer.Option(help="With --decision: column of the classes; by default that of the fit.")
+    ] = None,
     data: o.Moved = None,
     data_dir: o.DataDir = None,
     encoder: o.Own = None,
@@ -51,11 +61,20 @@ def explain(
 ) -> None:
     """Which landmarks is this embedding made of? Attractive first, then repulsive.
 
+    With --decision: which of them support what a linear probe on the surrogate decides for the sample, against the
+    class that comes second, and which oppose it. The parts sum to the margin of the two classes.
+
     Example: [bold]krepes explain runs/income --row 17[/]
+
+    Example: [bold]krepes explain runs/income --row 17 --decision[/]
     """
     from krepes.runs.answers import made_of, picture_strip
 
+    _require_together(decision, strip, label)
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
+    if decision:
+        _explain_decision(space, row, label, top, as_json)
+        return
     frame = made_of(space, row, top)
     if as_json:
         show_json({"notes": space.notes, "landmarks": frame})
@@ -63,6 +82,36 @@ def explain(
     show_frame(frame, "what the embedding is made of (not: what would change it; see krepes influence)")
     if space.asked.kind == "image":
         say(str(picture_strip(space, row, top, Path(strip or f"{run}-rows.png"))))
+
+
+def _require_together(decision: bool, strip: str | None, label: str | None) -> None:
+    """Refuse flags that have no meaning together, before anything is opened."""
+    if decision and strip is not None:
+        raise InvalidInputError("--strip draws what the embedding is made of, not a decision: leave one of them out.")
+    if label is not None and not decision:
+        raise InvalidInputError("--label says which classes a decision is about: pass --decision too, or leave it out.")
+
+
+def _explain_decision(space: Workspace, row: list[str], label: str | None, top: int, as_json: bool) -> None:
+    """Show the landmarks that support and that oppose a probe's decisions, and how far to trust it."""
+    from dataclasses import asdict
+
+    from krepes.runs.decisions import decision
+
+    found = decision(space, row, label)
+    k = min(top, len(found.landmark_ids))
+    decisions, landmarks = found.summary(k), found.to_frame(k)
+    if as_json:
+        told = {"notes": space.notes, "trust": asdict(found.trust), "without": k}
+        show_json({**told, "decisions": decisions, "landmarks": landmarks})
+        return
+    parts = ["supporting", "opposing", "rest"]
+    columns = ["sample", "predicted", "against", "encoder_says", "margin", *parts]
+    show_frame(decisions[columns], "margin of the predicted class to the second = supporting + opposing + rest")
+    show_frame(landmarks, "landmarks that support the decision, and that oppose it")
+    left = decisions[["sample", "margin", "without_supporting", "without_nearest", "without_random"]]
+    show_frame(left, f"what is left of the margin without {k} landmarks, by how they are chosen")
+    say(f"trust: {found.trust}")
 
 
 def influence(

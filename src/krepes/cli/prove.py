@@ -15,7 +15,8 @@ def prove(
     run: o.Run,
     label: o.Label = None,
     minutes: Annotated[
-        float, typer.Option(help="No half is begun after so many; called again, the test goes on.", min=0)
+        float,
+        typer.Option(help="No half is begun after so many, no scores after half; called again, it goes on.", min=0),
     ] = 30.0,
     halves: Annotated[int, typer.Option(help="Random halves of the training samples, at most.", min=2)] = 60,
     retrainings: Annotated[int, typer.Option(help="Encoders trained on each half.", min=2)] = 2,
@@ -36,6 +37,7 @@ def prove(
 
     Example: [bold]krepes prove runs/income --minutes 20[/]
     """
+    from krepes.proof.result import counted
     from krepes.runs.proving import prove as prove_run
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data=False)
@@ -56,7 +58,9 @@ def prove(
         return
     for outcome in found.outcomes:
         of = found.table[found.table["outcome"] == outcome].drop(columns="outcome")
-        show_frame(of.rename(columns={"value": "LDS"}), f"{outcome}: {found.halves} halves, {retrainings} retrainings")
+        show_frame(
+            of.rename(columns={"value": "LDS"}), f"{outcome}: {counted(found.halves)}, {retrainings} retrainings each"
+        )
     show_frame(found.costs(), "seconds, beside one training")
     for name, why in found.left_out.items():
         say(f"left out, {name}: {why}")

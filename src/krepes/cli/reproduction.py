@@ -20,6 +20,9 @@ def reproduce(
     without: Annotated[
         list[str] | None, typer.Option(help="A method to leave out, such as replay of intervention (repeatable).")
     ] = None,
+    retrain: Annotated[
+        bool, typer.Option("--retrain", help="Train encoders anew; by default stored ones are used.")
+    ] = False,
     out: o.Out = "results",
     data_dir: o.DataDir = None,
     page: Annotated[str, typer.Option(help="Where `page` writes all results of the scale.")] = "docs/reproduction.md",
@@ -42,7 +45,8 @@ def reproduce(
         say(str(write_page(out, scale, page, list(TARGETS.values()))))
         return
     for target in TARGETS.values() if name == "all" else [find_target(name)]:
-        table = run(target, scale, data_dir, out, seeds=seeds, only=only or (), without=without or ())
+        chosen = {"only": only or (), "without": without or ()}
+        table = run(target, scale, data_dir, out, seeds=seeds, retrain=retrain, **chosen)
         if as_json:
             show_json(table)
             continue

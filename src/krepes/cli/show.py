@@ -23,7 +23,9 @@ def plain(value: Any) -> str:
     """Return a value as text without control characters, which a terminal would obey, and without markup."""
     from krepes.data.text import printable
 
-    return escape(printable(f"{value:.4g}" if isinstance(value, float) else value))
+    if isinstance(value, float):
+        return "–" if math.isnan(value) else f"{value:.4g}"
+    return escape(printable(value))
 
 
 def say(text: str) -> None:

@@ -10,6 +10,7 @@ import typer
 from krepes import registry
 from krepes.cli import options as o
 from krepes.cli.show import say, show_json, show_pairs
+from krepes.preset import presets
 
 
 def demo(out: o.Out = ".", quiet: o.Quiet = False) -> None:
@@ -38,6 +39,7 @@ def info(as_json: o.Json = False) -> None:
         "objectives": registry.listed(registry.OBJECTIVES),
         "landmarks": registry.listed(registry.LANDMARKS),
         "views": registry.listed(registry.AUGMENTATIONS),
+        "presets": registry.listed(presets),
         "audits": registry.listed(registry.AUDITS),
         "data sets": registry.listed(sorted([*registry.EMBEDDED, "adult_1m", *registry.DATASETS])),
     }

@@ -1,5 +1,6 @@
 """Encoders written here and encoders brought along, and a pre-trainer for any of them."""
 
+from krepes.encoders.convnet import ConvNet
 from krepes.encoders.factory import BUILT_IN, build_encoder
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.load import LoadedEncoder, load_encoder
@@ -15,6 +16,7 @@ __all__ = [
     "BUILT_IN",
     "MLP",
     "CollapsedEncoderError",
+    "ConvNet",
     "Epoch",
     "FrozenEncoder",
     "LoadReport",

@@ -111,7 +111,7 @@ def _require_sizes(name: str, arguments: dict[str, Any]) -> None:
     parameters = (
         w * (sizes["d"] + sizes["out"] + (4 + 2 * sizes.get("depth", sizes.get("B", 0))) * w)
         if "d" in sizes
-        else w * (6000 * w + 49 * sizes["in_channels"])
+        else w * (6000 * w + 72 * sizes["in_channels"] + 36 * sizes.get("out", 0))
     )
     if parameters > MOST_PARAMETERS:
         raise InvalidInputError(

@@ -26,6 +26,7 @@ from krepes.linalg import without_autocast
 from krepes.views import ViewStream
 
 BYOL = "byol"
+PRECISIONS = {"bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def pretrain(
     save_every: int = 10,
     resume: bool = False,
     output: Output = None,
+    precision: str | None = None,
     record: bool = False,
     progress: bool = True,
 ) -> PretrainResult:
@@ -90,6 +92,8 @@ def pretrain(
         save_every: Epochs between checkpoints; the last epoch always makes one.
         resume: Go on from the checkpoint if it is there; it must have been made with the same settings and data.
         output: Where in the encoder's result the embedding is; see `FrozenEncoder`.
+        precision: ``"bfloat16"`` computes the encoder's layers in it, where the processor is faster so; weights, heads,
+            loss and the steps keep their type. Such a training cannot be replayed.
         record: Keep the weights before the first step and the settings, from which the training can be replayed.
         progress: Show a bar with loss and spread.
 
@@ -103,6 +107,7 @@ def pretrain(
     for name, count in (("epochs", epochs), ("save_every", save_every)):
         require_range(count, name, low=1)
     require_output(output)
+    _require_precision(precision, record)
     chosen = chosen_loss(loss, loss_options or {})
     recipe = TrainingRecipe(
         loss=loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__),
@@ -116,12 +121,15 @@ def pretrain(
         batch_size=stream.batch_size,
         stream=None if checkpoint is None else stream.fingerprint(),
         output=describe_output(output),
+        precision=precision,
     )
     path = None if checkpoint is None else Path(checkpoint)
     _require_place(path, resume)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        training = Training(make_twins(encoder, stream, chosen, projector, momentum, output), stream, recipe)
+        twins = make_twins(encoder, stream, chosen, projector, momentum, output)
+        twins.precision = None if precision is None else PRECISIONS[precision]
+        training = Training(twins, stream, recipe)
         recording = Recording.of(training) if record else None
         if path is not None and path.exists():
             training.restore(path)
@@ -147,6 +155,16 @@ def _run(training: Training, min_spread: float, path: Path | None, save_every: i
                 training.save(path)
             if stop:
                 raise KeyboardInterrupt
+
+
+def _require_precision(precision: str | None, record: bool) -> None:
+    if precision is not None and precision not in PRECISIONS:
+        raise InvalidInputError(f"precision={precision!r} is unknown: pass {', '.join(PRECISIONS)}, or none.")
+    if precision is not None and record:
+        raise InvalidInputError(
+            f"a training in {precision} cannot be replayed, since its rounding has no derivative: record=True needs "
+            f"precision=None."
+        )
 
 
 def _require_place(path: Path | None, resume: bool) -> None:

@@ -70,8 +70,13 @@ class Recording:
             The steps.
 
         Raises:
-            InvalidInputError: If the stream is not that of the training.
+            InvalidInputError: If the stream is not that of the training, or it was computed in half precision.
         """
+        if self.recipe.precision is not None:
+            raise InvalidInputError(
+                f"the training was computed in {self.recipe.precision}, whose rounding has no derivative: it cannot be "
+                f"replayed. Use a warm replay, which starts at the trained encoder."
+            )
         if self.recipe.stream is not None and self.recipe.stream != stream.fingerprint():
             raise InvalidInputError(
                 f"the stream's fingerprint is {stream.fingerprint()[:12]}, the recorded training had "

@@ -54,6 +54,7 @@ class TrainingRecipe:
     batch_size: int
     stream: str | None
     output: Any = None
+    precision: str | None = None
 
 
 class Training:

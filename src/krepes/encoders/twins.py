@@ -35,6 +35,8 @@ class Twins(nn.Module):
     """
 
     output: Output
+    precision: torch.dtype | None = None
+    """Type in which the encoder's layers are computed while training; heads and loss keep that of the weights."""
 
     def __init__(
         self, encoder: nn.Module, Y: Tensor, widths: tuple[int, ...], compare: Loss, output: Output = None
@@ -45,7 +47,10 @@ class Twins(nn.Module):
 
     def embed(self, encoder: nn.Module, X: Batch) -> Tensor:
         """Return the embeddings ``(b, d)`` of samples by an encoder of this kind, in its mode and with its graph."""
-        return call(encoder, cast(X, *home(encoder)), self.output)
+        device, dtype = home(encoder)
+        with torch.autocast(device.type, self.precision, enabled=self.precision is not None):
+            Y = call(encoder, cast(X, device, dtype), self.output)
+        return Y if self.precision is None else Y.to(dtype)
 
     def forward(self, x_a: Batch, x_b: Batch, *w: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss, with row weights ``w`` ``(b,)`` if given, and the embeddings ``(b, d)`` of one view."""

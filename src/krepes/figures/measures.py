@@ -51,13 +51,12 @@ def faithfulness_bars(table: pd.DataFrame) -> Figure:
     """Draw accuracies and rank correlations of `krepes.audit.faithfulness`."""
     accuracy = table[table["measure"].isin(["surrogate accuracy", "encoder accuracy", "accuracy gap", "same decision"])]
     tau = table[table["measure"].str.startswith("tau") & table["estimate"].notna()]
-    names = [
-        "τ, classes of a sample (mean)" if of is None or pd.isna(of) else f"τ, samples: {of}" for of in tau["class"]
-    ]
+    whole = {"tau flattened": "τ, all at once", "tau over classes": "τ, classes of a sample (mean)"}
+    names = [whole.get(measure, f"τ, samples: {of}") for measure, of in zip(tau["measure"], tau["class"], strict=True)]
     figure = new_figure(1.4 + 0.26 * (len(accuracy) + len(tau)))
     above, below = figure.subplots(2, 1, height_ratios=[len(accuracy) + 1, len(tau) + 1])
     _bars(above, accuracy["measure"].tolist(), accuracy, [BLUE, GREY, ORANGE, SKY])
-    _bars(below, names, tau, [GREEN if "mean" in name else SKY for name in names])
+    _bars(below, names, tau, [GREEN if name in whole.values() else SKY for name in names])
     above.set_title("linear probes", loc="left")
     below.set_title("Kendall's τ of class probabilities, surrogate against encoder", loc="left")
     return figure

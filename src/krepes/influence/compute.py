@@ -208,8 +208,9 @@ def _scorer(objective: Any, model: Krepes, adjoints: Adjoints) -> Callable[[int,
     """Return ``(batch number, rows) -> ds/dw``, ``(b, O)``."""
     theta, data = model.solution_.theta, model.data_
     if isinstance(objective, StreamedObjective):
-        return lambda index, piece: row_sensitivity(
-            objective.batch_loss(index, piece.Kbar), piece.Kbar, theta, adjoints.V
+        scale = objective.scale(model.n_samples_)
+        return lambda index, piece: (
+            scale * row_sensitivity(objective.batch_loss(index, piece.Kbar), piece.Kbar, theta, adjoints.V)
         )
     assert isinstance(objective, MomentObjective) and isinstance(data, Moments)
     products = MomentProducts(objective, data, theta)

@@ -19,7 +19,7 @@ from krepes._checks import require_range
 from krepes._describe import Description
 from krepes.errors import InvalidInputError
 from krepes.objectives.base import Linearisation, RowObjective, RowSource
-from krepes.objectives.streaming import BatchLoss, StreamedObjective, pull_back, unit_rows
+from krepes.objectives.streaming import BatchLoss, StreamedObjective, pull_back, require_reduction, unit_rows
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,13 @@ class BYOL(RowObjective):
         predictor: ``"identity"``, or ``"ridge"`` for the linear map that best predicts the other view's target.
         ridge: Of that regression, relative to the mean variance of the embeddings.
         batch: Samples streamed at once; the loss is a mean over samples and does not depend on it.
+        reduction: ``"mean"`` over samples, or their ``"sum"`` (KREPES paper), to which an absolute damping is less.
     """
 
     predictor: Literal["identity", "ridge"] = "identity"
     ridge: float = 1e-3
     batch: int = 1024
+    reduction: Literal["mean", "sum"] = "mean"
     name: ClassVar[str] = "byol"
 
     def __post_init__(self) -> None:
@@ -42,6 +44,7 @@ class BYOL(RowObjective):
             raise InvalidInputError(f"predictor must be 'identity' or 'ridge', got {self.predictor!r}.")
         require_range(self.ridge, "ridge", low=0.0)
         require_range(self.batch, "batch", low=1)
+        require_reduction(self.reduction)
 
     def at(self, data: RowSource, theta: Tensor) -> BoundBYOL:
         """Return the loss with targets and predictor fixed at ``theta`` ``(q + 1, h)``."""
@@ -90,6 +93,10 @@ class BoundBYOL(StreamedObjective):
     def batch(self) -> int:  # type: ignore[override]
         """Samples streamed at once."""
         return self.objective.batch
+
+    def scale(self, n: int) -> float:
+        """Return by how much the loss of ``n`` samples is larger than its mean over them."""
+        return float(n) if self.objective.reduction == "sum" else 1.0
 
     def describe(self) -> Description:
         """Return name and hyper-parameters of the objective that was bound."""

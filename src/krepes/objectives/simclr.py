@@ -9,14 +9,21 @@ At the embeddings themselves it is not convex.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
-from krepes.objectives.streaming import BatchLoss, StreamedObjective, batch_generator, pull_back, unit_rows
+from krepes.objectives.streaming import (
+    BatchLoss,
+    StreamedObjective,
+    batch_generator,
+    pull_back,
+    require_reduction,
+    unit_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -28,18 +35,25 @@ class SimCLR(StreamedObjective):
         batch: Pairs in a batch, so that each row has ``2 batch - 2`` negatives.
         probes: Draws of the Monte-Carlo Fisher estimate of the curvature's diagonal.
         seed: Of those draws.
+        reduction: ``"mean"`` over the 2n rows, or their ``"sum"`` (KREPES paper), to which an absolute damping is less.
     """
 
     tau: float = 0.2
     batch: int = 256
     probes: int = 8
     seed: int = 0
+    reduction: Literal["mean", "sum"] = "mean"
     name: ClassVar[str] = "simclr"
 
     def __post_init__(self) -> None:
         require_range(self.tau, "tau", low=1e-6)
         require_range(self.batch, "batch", low=2)
         require_range(self.probes, "probes", low=1)
+        require_reduction(self.reduction)
+
+    def scale(self, n: int) -> float:
+        """Return by how much the loss is larger than its mean over rows: two of each sample."""
+        return 2.0 * n if self.reduction == "sum" else 1.0
 
     def batch_loss(self, index: int, Kbar: Tensor) -> BatchLoss:
         """Return the cross entropy of batch number ``index``, ``Kbar`` ``(2, b, q + 1)``."""

@@ -3,7 +3,8 @@ r"""Objectives that need the rows: a loss of the embeddings of one batch, summed
     L(Θ) = Σ_b (b/n) ℓ_b(K̄_b Θ),      ∇L = Σ_b (b/n) K̄_bᵀ ∇ℓ_b(Z_b),      H V = Σ_b (b/n) K̄_bᵀ Q_b(Z_b)[K̄_b V]
 
 A short last batch counts by its size. A loss that is a mean over samples is therefore blind to the partition; one that
-compares the samples of a batch, as SimCLR does, is defined by it, and ``batch`` is one of its hyper-parameters.
+compares the samples of a batch, as SimCLR does, is defined by it, and ``batch`` is one of its hyper-parameters. A sum
+in place of the mean is ``scale(n)`` times as large, which matters to an absolute damping.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ class StreamedObjective(RowObjective):
     def batch_loss(self, index: int, Kbar: Tensor) -> BatchLoss:
         """Return the loss of batch number ``index`` with augmented rows ``Kbar`` ``(p, b, q + 1)``."""
 
+    def scale(self, n: int) -> float:
+        """Return by how much the loss of ``n`` samples is larger than its mean over them."""
+        return 1.0
+
     def value(self, data: RowSource, theta: Tensor) -> Tensor:
         """Return the loss, a scalar tensor, at ``theta`` ``(q + 1, h)``."""
         terms = [w * loss.value(Kbar @ theta) for w, loss, Kbar in self._weighted(data, theta)]
@@ -96,11 +101,13 @@ class StreamedObjective(RowObjective):
         )
 
     def _product(self, data: RowSource, theta: Tensor, kept: list[tuple[BatchLoss, Tensor]]) -> Product:
+        share = self.scale(data.n) / data.n
+
         def matvec(v: Tensor) -> Tensor:
             Hv = torch.zeros_like(v)
             for index, Kbar in enumerate(data.batches(self.batch)):
                 loss, Z = kept[index] if kept else (self.batch_loss(index, Kbar), Kbar @ theta)
-                Hv += Kbar.shape[1] / data.n * pull_back(Kbar, loss.product(Z, Kbar @ v))
+                Hv += Kbar.shape[1] * share * pull_back(Kbar, loss.product(Z, Kbar @ v))
             return Hv
 
         return matvec
@@ -112,7 +119,7 @@ class StreamedObjective(RowObjective):
                     f"theta {tuple(theta.shape)} does not fit augmented rows {tuple(Kbar.shape)}: it needs "
                     f"{Kbar.shape[2]} rows, one for each landmark point and one for the shift."
                 )
-            yield Kbar.shape[1] / data.n, self.batch_loss(index, Kbar), Kbar
+            yield Kbar.shape[1] * self.scale(data.n) / data.n, self.batch_loss(index, Kbar), Kbar
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,12 @@ class MemoryRows:
 def pull_back(Kbar: Tensor, G: Tensor) -> Tensor:
     """Return ``Σ_u K̄_uᵀ G_u``, ``(q + 1, h)``, from rows ``(p, b, q + 1)`` and a cotangent ``(p, b, h)``."""
     return Kbar.flatten(0, 1).T @ G.flatten(0, 1)
+
+
+def require_reduction(reduction: str) -> None:
+    """Refuse what is neither ``"mean"`` nor ``"sum"``."""
+    if reduction not in {"mean", "sum"}:
+        raise InvalidInputError(f"reduction must be 'mean' or 'sum', got {reduction!r}.")
 
 
 def unit_rows(Z: Tensor) -> tuple[Tensor, Tensor]:

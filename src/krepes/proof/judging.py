@@ -35,6 +35,7 @@ from krepes.proof.subject import Subject, mixed
 from krepes.storage.tensorfile import read_tensors, write_tensors
 
 logger = logging.getLogger("krepes")
+LATER = "the time was over before its turn came; call again, and the test goes on"
 
 
 def prove(
@@ -56,7 +57,8 @@ def prove(
         halves: How many.
         retrainings: Encoders for each half, at least two.
         members: Trainings whose replays are averaged.
-        seconds: No half is begun after so many, counted from the call; what is finished by then is judged.
+        seconds: No half is begun after so many, counted from the call, and no scores after half of them; what is
+            finished by then is judged, and a later call goes on with the rest.
         methods: Rungs to judge beside the baselines.
         progress: Show bars with the time left.
 
@@ -64,7 +66,9 @@ def prove(
         The proof.
     """
     folder, began = Path(folder), time.monotonic()
-    scores, left_out = all_scores(subject, folder / "scores", members=members, methods=methods, progress=progress)
+    scores, left_out = all_scores(
+        subject, folder / "scores", members=members, methods=methods, seconds=seconds / 2, progress=progress
+    )
     training = _training(subject, folder / "training.safetensors")
     path, left = folder / "halves.safetensors", seconds - (time.monotonic() - began)
     retrained = retrain(subject, halves, retrainings, path=path, seconds=left, progress=progress)
@@ -81,26 +85,39 @@ def _training(subject: Subject, path: Path) -> float:
 
 
 def all_scores(
-    subject: Subject, folder: Path, *, members: int, methods: Sequence[str], progress: bool = False
+    subject: Subject,
+    folder: Path,
+    *,
+    members: int,
+    methods: Sequence[str],
+    seconds: float = float("inf"),
+    progress: bool = False,
 ) -> tuple[dict[str, Scored], dict[str, str]]:
     """Return the scores of every method, from the folder where they were made before, and why some have none."""
     makers: dict[str, Callable[[], Scored | dict[str, Scored]]] = {
-        "surrogate": lambda: score_surrogate(subject),
-        "gradients": lambda: score_gradients(subject, projector=False),
-        "projected gradients": lambda: score_gradients(subject, projector=True),
         "rest": lambda: score_rest(subject),
+        "surrogate": lambda: score_surrogate(subject),
     }
     makers |= {"lazy": lambda: score_lazy(subject)} if "lazy" in methods else {}
     makers |= {"warm": lambda: score_warm(subject)} if "warm" in methods else {}
+    makers |= {
+        "gradients": lambda: score_gradients(subject, projector=False),
+        "projected gradients": lambda: score_gradients(subject, projector=True),
+    }
     if "replay" in methods:
         makers |= {f"replay {k}": partial(score_replay, subject, k) for k in range(members)}
     found: dict[str, Scored] = {}
     left_out: dict[str, str] = {}
+    began = time.monotonic()
     with tqdm(makers.items(), desc="scores", disable=not progress) as bar:
         for name, make in bar:
             bar.set_postfix_str(name)
+            place = folder / re.sub(r"\W+", "-", name)
+            if time.monotonic() - began > seconds and not _whole(place).exists():
+                left_out[name] = LATER
+                continue
             try:
-                found |= _kept(folder / re.sub(r"\W+", "-", name), name, make)
+                found |= _kept(place, name, make)
             except KrepesError as error:
                 left_out[name] = str(error)
                 logger.warning("%s has no scores here: %s", name, error)
@@ -147,9 +164,14 @@ def _swept(scores: dict[str, Scored], retrained: Retrained, outcome: str) -> dic
     return found
 
 
+def _whole(folder: Path) -> Path:
+    """Return the file that says that a folder of scores is complete."""
+    return folder / "whole.safetensors"
+
+
 def _kept(folder: Path, name: str, make: Callable[[], Scored | dict[str, Scored]]) -> dict[str, Scored]:
     """Return what ``make`` gives, read from ``folder`` if it is there and whole."""
-    whole = folder / "whole.safetensors"
+    whole = _whole(folder)
     if not whole.exists():
         made = make()
         parts = {name: made} if isinstance(made, Scored) else made

@@ -81,11 +81,16 @@ class Proof:
         return pd.DataFrame(lines, columns=columns)
 
 
+def counted(halves: int) -> str:
+    """Return '1 half' or '60 halves'."""
+    return f"{halves} {'half' if halves == 1 else 'halves'}"
+
+
 def in_words(best: str, value: float, low: float, ceiling: float, rival: str, other: float, halves: int) -> str:
     """Return the verdict on a rung's LDS, with the lower bound of its interval and its strongest rival."""
     part = value / ceiling if ceiling > 0 else 0.0
     figures = (
-        f"{best} reaches {value:.2f} of a possible {ceiling:.2f} over {halves} halves, at least {low:.2f}; the best "
+        f"{best} reaches {value:.2f} of a possible {ceiling:.2f} over {counted(halves)}, at least {low:.2f}; the best "
         f"baseline, {rival}, {other:.2f}"
     )
     if halves < FEWEST:

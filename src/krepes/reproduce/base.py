@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,27 +14,17 @@ from krepes._checks import require_range
 from krepes.errors import InvalidInputError
 from krepes.figures import render
 from krepes.reproduce.claims import Claim, decide
+from krepes.reproduce.parts import Findings, commit_of_code, publish_bytes, run_part
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
 from krepes.reproduce.trial import Trial
 from krepes.runs.store import versions
-from krepes.storage.files import publish
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
-class Findings:
-    """What one trial found.
-
-    Attributes:
-        rows: The target's ``keys`` and a column ``value``; ``low`` and ``high`` where a value has an interval.
-        pictures: Figures by name, drawn from this trial; those of the first seed are kept.
-    """
-
-    rows: pd.DataFrame
-    pictures: Mapping[str, Figure] = field(default_factory=dict)
+__all__ = ["Findings", "Target", "redraw", "reproduce", "retell", "summarise"]
 
 
 @dataclass(frozen=True)
@@ -82,8 +71,11 @@ def reproduce(
     seeds: int | None = None,
     only: Sequence[str] = (),
     without: Sequence[str] = (),
+    retrain: bool = False,
 ) -> pd.DataFrame:
     """Run a target over its seeds and write ``<name>-<scale>.json``, ``.md`` and ``.png``.
+
+    Each finished seed is kept in ``parts``: an interrupted run goes on from there, as long as the commit is the same.
 
     Args:
         target: What to reproduce.
@@ -93,6 +85,7 @@ def reproduce(
         seeds: Repetitions, where the scale's number would take too long; the table says how many there were.
         only: Data sets to look at, if the target's are studies of their own; by default all.
         without: Methods to leave out, of those that the target says can be.
+        retrain: Train encoders anew instead of using those of the repository.
 
     Returns:
         One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
@@ -103,13 +96,11 @@ def reproduce(
         size = replace(size, seeds=seeds)
     _require_choice("--only", target, only, target.data if target.studies else ())
     _require_choice("--without", target, without, target.optional)
-    commit = _commit()
-    trial = Trial(size, 0, data_dir, folder / "encoders", tuple(only), tuple(without))
-    found = [target.run(replace(trial, seed=seed)) for seed in range(size.seeds)]
-    table = summarise(target, pd.concat([each.rows for each in found], ignore_index=True))
-    pictures = {f"{target.name}-{scale}-{name}.png": figure for name, figure in found[0].pictures.items()}
-    for name, figure in pictures.items():
-        _publish(folder / name, render(figure))
+    commit = commit_of_code()
+    trial = Trial(size, 0, data_dir, folder / "encoders", tuple(only), tuple(without), retrain)
+    parts = [run_part(target, replace(trial, seed=seed), folder, commit) for seed in range(size.seeds)]
+    table = summarise(target, pd.concat([part.rows for part in parts], ignore_index=True))
+    pictures = parts[0].pictures
     measured = {
         "target": target.name,
         "scale": asdict(size),
@@ -122,9 +113,11 @@ def reproduce(
     }
     details = retell(target, measured)
     redraw(target, details, folder)
-    _publish(folder / f"{target.name}-{scale}.json", json.dumps(details, indent=2, sort_keys=True).encode() + b"\n")
+    publish_bytes(
+        folder / f"{target.name}-{scale}.json", json.dumps(details, indent=2, sort_keys=True).encode() + b"\n"
+    )
     page = "\n".join([summary({target.name: details}), section(target.name, details, ".")])
-    _publish(folder / f"{target.name}-{scale}.md", page.encode())
+    publish_bytes(folder / f"{target.name}-{scale}.md", page.encode())
     return table
 
 
@@ -162,7 +155,7 @@ def retell(target: Target, details: Mapping[str, Any]) -> dict[str, Any]:
 def redraw(target: Target, details: Mapping[str, Any], folder: Path) -> None:
     """Draw the figure of a measurement's table; pictures of single samples stay as they were."""
     if target.draw is not None:
-        _publish(folder / _drawn(target, details["scale"]["name"]), render(target.draw(_measured(details))))
+        publish_bytes(folder / _drawn(target, details["scale"]["name"]), render(target.draw(_measured(details))))
 
 
 def _drawn(target: Target, scale: str) -> str:
@@ -175,23 +168,3 @@ def _measured(details: Mapping[str, Any]) -> pd.DataFrame:
     table = pd.DataFrame(details["table"])
     numbers = [name for name in ("mean", "spread", "paper", "low", "high") if name in table]
     return table.astype(dict.fromkeys(numbers, float))
-
-
-def _commit() -> str:
-    """Return the commit of the code, and whether the code differs from it; ``unknown`` without its history."""
-    head, changes = _git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", "--", ".")
-    if head is None:
-        return "unknown"
-    return f"{head} with uncommitted changes" if changes else head
-
-
-def _git(*arguments: str) -> str | None:
-    """Return what git says of the folder of this package, or nothing where it says nothing."""
-    package = Path(__file__).parents[1]
-    found = subprocess.run(["git", "-C", package, *arguments], capture_output=True, text=True)
-    return found.stdout.strip() if found.returncode == 0 else None
-
-
-def _publish(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    publish(path, lambda temporary: temporary.write_bytes(content))

@@ -15,10 +15,11 @@ USES = {
     "covertype": ("barlow_twins", "simclr", "vicreg"),
     "higgs": ("barlow_twins", "simclr", "vicreg"),
     "mnist": ("barlow_twins", "simclr", "vicreg"),
-    "cifar10": ("barlow_twins", "simclr", "vicreg"),
+    "cifar10": ("barlow_twins", "vicreg", "simclr", "byol", "spectral"),
     "fairface": ("barlow_twins",),
 }
-WANTED = {"mnist": 0.96, "adult": 0.845, "covertype": 0.78}
+WANTED = {"mnist": 0.975, "adult": 0.845, "covertype": 0.80, "cifar10": 0.62}
+INPUT = "probe accuracy on the input"
 KEYS = ("data", "loss", "measure")
 
 
@@ -29,7 +30,7 @@ def run(trial: Trial) -> Findings:
         for loss in losses:
             made = trial.experiment(data, loss)
             rows.append((data, loss, "probe accuracy", probe_encoder(made, labelled=made.stream.n)))
-        rows.append((data, "none", "probe accuracy on the input", _input(made)))
+        rows.append((data, "none", INPUT, _input(made)))
     return Findings(pd.DataFrame(rows, columns=[*KEYS, "value"]))
 
 
@@ -39,9 +40,16 @@ def _input(made: Experiment) -> float:
 
 
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
-    """Return whether the Barlow Twins encoders reach what was asked of them."""
-    value = table[table["loss"] == "barlow_twins"].set_index("data")["mean"]
-    return [(f"{name}: {value[name]:.3f} >= {wanted}", bool(value[name] >= wanted)) for name, wanted in WANTED.items()]
+    """Return whether the encoders reach what was asked of them; on CIFAR-10 those of every loss."""
+    value = table.set_index(["data", "loss"])["mean"].sort_index()
+    verdicts = []
+    for data, wanted in WANTED.items():
+        losses = USES[data] if data == "cifar10" else ("barlow_twins",)
+        figures = ", ".join(f"{value[data, loss]:.3f} ({loss})" for loss in losses)
+        verdicts.append((f"{data}: at least {wanted}: {figures}", min(value[data, loss] for loss in losses) >= wanted))
+    faces, pixels = value["fairface", "barlow_twins"], value["fairface", "none"]
+    verdicts.append((f"fairface: {faces:.3f}, above a probe on its pixels, {pixels:.3f}", bool(faces > pixels)))
+    return verdicts
 
 
 ENCODERS = Target(
@@ -51,8 +59,8 @@ ENCODERS = Target(
     keys=KEYS,
     across="loss",
     run=run,
-    note="each trained by `krepes pretrain` without labels; its settings lie beside its weights in `encoders/` and go "
-    "back in by `krepes pretrain --config`. A probe sees the labels of all training rows, one on the "
-    "input at most 20,000. A first run gave every probe at most 20,000, and Covertype's stayed below what was asked.",
+    note="each trained without labels, one for each data set and loss. The weights of those that take long lie in the "
+    "repository's folder `encoders`, in float16, each with its settings and its hash; `--retrain` makes all anew. A "
+    "probe sees the labels of all training rows, one on the input at most 20,000.",
     judge=judge,
 )

@@ -15,13 +15,16 @@ from krepes.storage.files import publish
 
 INTRODUCTION = """# Reproduction
 
-What `krepes reproduce` found on real data. Every number is the mean over seeds of rows, weights, views and landmarks, ±
-their standard deviation; figures in brackets are the paper's. Encoders are trained here without labels, on two CPU
-cores, far smaller and shorter than the paper's: levels differ, and what is compared stands in the same table.
-The damping is that of lowest loss, without labels. How encoders are trained was chosen by linear probes on held-out
-rows of another random draw of the data, and the settings of `intervention` on a repetition of its own; a draw of a
-public data set may share rows with another. Test rows chose nothing, but for what the notes of `encoders`,
-`faithfulness` and `intervention` own up to.
+What `krepes reproduce` found on real data. Every number is the mean over seeds, ± their standard deviation; figures in
+brackets are the paper's. There is one encoder for each data set and loss, trained here without labels on two CPU cores,
+far smaller and shorter than the paper's: levels differ, and what is compared stands in the same table. A seed draws the
+training rows of a fit, views, landmarks and test rows. The damping is that of lowest loss, without labels. How encoders
+are trained was chosen by linear probes on held-out rows of another random draw of the data, and the settings of
+`intervention` on a repetition of its own; a draw of a public data set may share rows with another. Test rows chose
+nothing, but for what the notes of `faithfulness` and `intervention` own up to.
+
+A claim of the paper is judged under every reading that its text allows: it **holds**, it **holds under** the readings
+that are named, or it **does not hold**. All of it is decided by rule from the tables below, none by hand.
 
 To run it again: set `KREPES_DATA` to the folder of the data sets, then `make reproduce`, or one target at a time by the
 command over its table. This page is written by `krepes reproduce page`; what to make of it, where it differs from the

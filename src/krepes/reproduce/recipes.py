@@ -6,6 +6,7 @@ recipes fit two CPU cores; the full ones have the paper's architecture and all r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from krepes.errors import InvalidInputError
@@ -42,13 +43,14 @@ STANDARD: dict[str, dict[str, Any]] = {
     ),
     "cifar10": dict(
         PICTURE,
-        max_rows=12_500,
-        epochs=15,
-        batch_size=128,
-        encoder="resnet18",
-        encoder_options={"width": 16, "cifar_stem": False},
+        holdout=0.1,
+        epochs=10,
+        lr=3e-3,
+        momentum=0.95,
+        encoder="convnet",
+        precision="bfloat16",
         augment="images",
-        augment_options={"crop": 0.25, "flip": 0.5, "grey": 0.2},
+        augment_options={"crop": 0.25, "flip": 0.5, "side": 24.0},
     ),
     "fairface": dict(
         PICTURE,
@@ -65,7 +67,6 @@ STANDARD: dict[str, dict[str, Any]] = {
 FEWER: dict[str, dict[str, Any]] = {
     "covertype": {"max_rows": 25_000},
     "mnist": {"max_rows": 25_000},
-    "cifar10": {"max_rows": 5_000},
 }
 """Barlow Twins serves every target; encoders of other losses serve one, and make do with fewer rows."""
 QUICK: dict[str, Any] = {"max_rows": 5_000, "epochs": 4}
@@ -76,7 +77,15 @@ FULL: dict[str, dict[str, Any]] = {
     },
     "bank": {"max_rows": None, "epochs": 100, "encoder_options": {"width": 512}},
     "mnist": {"max_rows": None, "epochs": 100},
-    "cifar10": {"max_rows": None, "epochs": 1000, "encoder_options": {"width": 64, "cifar_stem": True}},
+    "cifar10": {
+        "max_rows": None,
+        "epochs": 1000,
+        "lr": 1e-3,
+        "encoder": "resnet18",
+        "encoder_options": {"width": 64, "cifar_stem": True},
+        "precision": None,
+        "augment_options": {"crop": 0.25, "flip": 0.5, "grey": 0.2},
+    },
     "fairface": {"max_rows": None, "epochs": 200, "encoder": "resnet34", "encoder_options": {"width": 64}},
 }
 
@@ -101,3 +110,12 @@ def recipe(data: str, *, loss: str, scale: str, seed: int) -> Settings:
     standard = {} if loss == "barlow_twins" else FEWER.get(data, {})
     changes = {"quick": QUICK, "standard": standard, "full": FULL[data]}[scale]
     return Settings(data=data, loss=loss, seed=seed, **{**STANDARD[data], **changes})
+
+
+def explained(settings: Settings, seed: int) -> Settings:
+    """Return the settings with which a trained encoder is looked at: views by ``seed``, pictures at their own size.
+
+    Small crops make a training cheaper; a network that ends in a mean over positions takes whole pictures as well.
+    """
+    options = {name: value for name, value in settings.augment_options.items() if name != "side"}
+    return replace(settings, seed=seed, augment_options=options)

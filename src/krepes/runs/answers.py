@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from krepes.attribution import attribute
+from krepes.audit.features import FeatureSpace
 from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
 from krepes.figures import landmark_strips, render
@@ -110,6 +111,7 @@ def study(
         train_ids=space.train_ids,
         stream=space.stream,
         tables=space.tables,
+        features=_features(space),
         groups={name: space.pair(name, "--group") for name in named},
         labels=None if label is None else space.pair(label),
         hidden=space.settings.hidden,
@@ -127,3 +129,10 @@ def study(
         trust={method: said for method in METHODS if (said := proof_of(space.folder, method))},
         title=f"KREPES report on {space.title}",
     )
+
+
+def _features(space: Workspace) -> FeatureSpace | None:
+    """Return how columns are compared if the settings say so, else nothing: the study then looks for itself."""
+    if space.tables is None or space.settings.agreement == "indicator":
+        return None
+    return FeatureSpace.of(space.tables[0], agreement=space.settings.agreement)

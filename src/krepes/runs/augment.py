@@ -69,10 +69,15 @@ def crops(of: Material, *, crop: float = 0.5) -> Augmentation:
     return views.RandomResizedCrop(scale=(crop, 1.0))
 
 
-def images(of: Material, *, crop: float = 0.4, jitter: float = 0.3, flip: float = 0.0, grey: float = 0.0) -> Compose:
-    """Crop, flip, jitter colours, turn grey."""
+def images(
+    of: Material, *, crop: float = 0.4, jitter: float = 0.3, flip: float = 0.0, grey: float = 0.0, side: float = 0.0
+) -> Compose:
+    """Crop, flip, jitter colours, turn grey; crops are scaled to ``side`` pixels, or back to the size of the image."""
+    if side != int(side):
+        raise InvalidInputError(f"side={side:g} must be a whole number of pixels, or 0 for the size of the image.")
     colours = views.ColourJitter(jitter, jitter, jitter * 2 / 3, jitter / 6)
-    return Compose(views.RandomResizedCrop(scale=(crop, 1.0)), views.HorizontalFlip(flip), colours, views.Grey(grey))
+    crops = views.RandomResizedCrop(int(side) or None, scale=(crop, 1.0))
+    return Compose(crops, views.HorizontalFlip(flip), colours, views.Grey(grey))
 
 
 def symmetric(of: Material) -> Augmentation:
@@ -85,7 +90,22 @@ def asymmetric(of: Material) -> Augmentation:
     return views.asymmetric_cifar(of.mean, of.std) if of.mean else views.asymmetric_cifar()
 
 
-NORMALISED = {"symmetric_cifar", "asymmetric_cifar"}
+def paper(of: Material) -> Augmentation:
+    """Return the paper's views: solo-learn's asymmetric pair for images, noise and dropped features for tables.
+
+    The pair has no meaning for colours that are not there: of grey images the second view alone is solarized.
+    """
+    sample = of.tensor("paper")
+    if sample.ndim != 4:
+        return drop(of)
+    if sample.shape[1] == 3:
+        return asymmetric(of)
+    crop, flip = views.RandomResizedCrop(), views.HorizontalFlip(0.5)
+    last = [Normalise(of.mean, of.std)] if of.mean else []
+    return PerView(Compose(crop, flip, *last), Compose(crop, views.Solarize(0.2), flip, *last))
+
+
+NORMALISED = {"symmetric_cifar", "asymmetric_cifar", "paper"}
 """Recipes that end in a normalisation of their own."""
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from krepes import registry
-from krepes.encoders import PretrainResult, build_encoder, load_encoder, pretrain
+from krepes.encoders import ConvNet, PretrainResult, build_encoder, load_encoder, pretrain
 from krepes.encoders.pretrain import chosen_loss, make_twins
 from krepes.encoders.recording import Recording
 from krepes.encoders.training import Training, TrainingRecipe
@@ -23,6 +23,8 @@ from krepes.views import ViewStream
 
 logger = logging.getLogger("krepes")
 SMALLEST_PICTURE = 16
+WHITENED = 2000
+"""Samples whose patches the first layer of a `ConvNet` whitens."""
 MEDIAN_OF = 1000
 """Samples whose median distance is the width of an RBF kernel."""
 
@@ -41,6 +43,8 @@ def encoder_choice(settings: Settings, dataset: Dataset, stream: ViewStream) -> 
     sizes: dict[str, Any] = {}
     if name in {"mlp", "resmlp"}:
         sizes = {"d": int(sample[0].numel())}
+    elif name == "convnet":
+        sizes = {"in_channels": int(sample.shape[1])}
     elif name.startswith("resnet"):
         sizes = {"in_channels": int(sample.shape[1]), "width": 16}
     return name, sizes | settings.encoder_options
@@ -51,7 +55,10 @@ def fresh_encoder(settings: Settings, dataset: Dataset, stream: ViewStream) -> n
     name, options = encoder_choice(settings, dataset, stream)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        return build_encoder(name, **options).to(settings.device)
+        encoder = build_encoder(name, **options)
+    if isinstance(encoder, ConvNet):
+        encoder.whiten(stream.plain(torch.arange(min(WHITENED, stream.n))))
+    return encoder.to(settings.device)
 
 
 def open_encoder(
@@ -116,6 +123,7 @@ def train_encoder(
         seed=settings.seed,
         min_spread=settings.min_spread,
         output=output_of(settings),
+        precision=settings.precision,
         checkpoint=checkpoint,
         save_every=settings.save_every,
         resume=resume,
@@ -137,6 +145,7 @@ def record_encoder(settings: Settings, dataset: Dataset, stream: ViewStream) -> 
         batch_size=stream.batch_size,
         stream=stream.fingerprint(),
         output=output_of(settings),
+        precision=settings.precision,
     )
     encoder, loss = fresh_encoder(settings, dataset, stream), chosen_loss(recipe.loss, recipe.loss_options)
     with torch.random.fork_rng():

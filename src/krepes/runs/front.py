@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes.attribution import Attribution, attribute
 from krepes.audit.base import AuditResult, run_audits
+from krepes.audit.decision import Decision, explain_decision
+from krepes.audit.probes import PROBE_ROWS
 from krepes.audit.study import Study
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
@@ -23,7 +25,7 @@ from krepes.kernels import Kernel
 from krepes.model import Krepes
 from krepes.registry import AUDITS, loaded
 from krepes.report import Report, report_of, write_report
-from krepes.views.source import RowsOf, as_source
+from krepes.views.source import RowsOf, as_source, evenly_spaced
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,33 @@ class Explanation:
     def of(self, X: Batch, *, ids: Sequence[Any] | None = None) -> Attribution:
         """Return which landmarks samples ``X`` ``(t, ...)`` are made of."""
         return attribute(self.model, X, ids=ids)
+
+    def decision(self, X: Batch, *, ids: Sequence[Any] | None = None) -> Decision:
+        """Return which landmarks support and which oppose what a linear probe decides for samples ``X`` ``(t, ...)``.
+
+        Args:
+            X: Samples, not augmented; training samples among them train the probe too.
+            ids: Of the samples.
+
+        Returns:
+            The decisions, judged by the samples that were kept from the fit.
+
+        Raises:
+            InvalidInputError: If there are no labels.
+        """
+        study = self.study
+        if study.label_of is None or study.data is None:
+            raise InvalidInputError("a decision is one for a class: pass labels=, one per sample.")
+        train, test = study.label_of
+        rows = evenly_spaced(study.n, PROBE_ROWS)
+        return explain_decision(
+            self.model,
+            X,
+            (study.data.plain(rows), [train[row] for row in rows.tolist()]),
+            study.of_landmarks(train),
+            judged=(study.X_test, test),
+            ids=ids,
+        )
 
     def influence(self, first: Batch, second: Batch, **options: Any) -> Influence:
         """Return which training samples bring two samples together or apart, ``(1, ...)`` each."""

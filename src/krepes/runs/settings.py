@@ -7,8 +7,6 @@ it. Names are checked against `krepes.registry`, so nothing here imports torch.
 from __future__ import annotations
 
 import dataclasses
-import json
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -20,8 +18,10 @@ from pydantic.fields import FieldInfo
 
 from krepes import registry
 from krepes.errors import InvalidInputError
+from krepes.preset import presets, with_preset
 from krepes.runs.fields import PANELS, Numbers, Options, Texts, Widths, about, one_of, require_bytes
 from krepes.runs.refusals import explained
+from krepes.runs.sources import read_settings
 
 DATA, ENCODER, TRAINING, VIEWS, KERNEL, MODEL, MACHINE = PANELS
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
@@ -58,6 +58,10 @@ class Settings:
     max_rows: Annotated[int | None, about(DATA, "At most so many samples, drawn at random; by default all.", ge=2)] = (
         None
     )
+    agreement: Annotated[
+        Literal["indicator", "codes"],
+        about(DATA, "When two categories of a column agree in audits: if equal, or the nearer their numbers."),
+    ] = "indicator"
     holdout: Annotated[float, about(DATA, "Share of the samples kept from the fit, to be explained.", gt=0, lt=1)] = 0.2
 
     encoder: Annotated[
@@ -95,6 +99,10 @@ class Settings:
         256,
         256,
     )
+    precision: Annotated[
+        Literal["bfloat16"] | None,
+        about(TRAINING, "Compute the encoder's layers so, where that is faster; such a training cannot be replayed."),
+    ] = None
     min_spread: Annotated[float, about(TRAINING, "Spread of the embeddings below which training stops.", ge=0)] = 1e-3
     save_every: Annotated[int, about(TRAINING, "Epochs between checkpoints.", ge=1)] = 10
 
@@ -138,6 +146,11 @@ class Settings:
     ] = None
     reference: Annotated[int, about(KERNEL, "Samples whose mean is the centre.", ge=1)] = 512
 
+    preset: Annotated[
+        str | None,
+        one_of(tuple(presets)),
+        about(MODEL, f"Settings under one name: {registry.listed(presets)}. What you pass yourself beats it."),
+    ] = None
     objective: Annotated[
         str, one_of(tuple(registry.OBJECTIVES)), about(MODEL, f"{registry.listed(registry.OBJECTIVES)}.")
     ] = "barlow_twins"
@@ -245,28 +258,6 @@ def panel(name: str) -> str:
     return str(extra["panel"])
 
 
-def read_settings(path: str | Path) -> dict[str, Any]:
-    """Return the plain values of a settings file, TOML or JSON.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Values by key.
-
-    Raises:
-        InvalidInputError: If it cannot be read, or does not hold keys and values.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        values = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"the settings file {path} cannot be read: {error}.") from error
-    if not isinstance(values, dict):
-        raise InvalidInputError(f"the settings file {path} holds a {type(values).__name__}, not keys and values.")
-    return values
-
-
 def _build(values: Mapping[str, Any], place: Callable[[str], str]) -> Settings:
     try:
         return _constructed(**values)
@@ -281,7 +272,7 @@ _init = Settings.__init__
 def _explained_init(self: Settings, **values: Any) -> None:
     """Raise our own error, with the names of arguments, where pydantic would raise its own."""
     try:
-        _init(self, **values)
+        _init(self, **with_preset(values))
     except ValidationError as error:
         raise InvalidInputError(explained(error, values, tuple(FIELDS), lambda key: f"argument {key}")) from error
 
@@ -289,7 +280,7 @@ def _explained_init(self: Settings, **values: Any) -> None:
 def _constructed(**values: Any) -> Settings:
     """Return settings by pydantic's own constructor, whose errors the caller words."""
     made = object.__new__(Settings)
-    _init(made, **values)
+    _init(made, **with_preset(values))
     return made
 
 

@@ -1,13 +1,18 @@
 """A proposal put to the test: the encoder is trained again without the proposed rows, and without random ones.
 
 Three arms with the same seeds: all rows, all but the proposed, all but as many random ones (another set for each seed).
-Differences are taken seed by seed, and their 95 % intervals are Student's over seeds.
+Differences are taken seed by seed, and their 95 % intervals are Student's over seeds. What a training gave is kept
+beside the run as soon as it is finished: a test that was cut goes on, and another proposal finds the arm of all rows.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,13 +24,17 @@ from tqdm import tqdm
 from krepes._checks import require_range
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.influence import Outcome
+from krepes.influence.ladder import encoder_of
 from krepes.influence.whatif import Array
 from krepes.model.removal import places_of, random_places
 from krepes.runs.encoder import output_of
 from krepes.runs.outcomes import Asked
 from krepes.runs.retraining import require_recipe, retrained
+from krepes.runs.store import read_manifest
 from krepes.runs.workspace import Workspace
+from krepes.storage.files import publish
 
+logger = logging.getLogger("krepes")
 ALL, PROPOSED, RANDOM = "all rows", "without the proposed rows", "without random rows"
 ASKED, FRESH = "samples that were asked about", "other held-out samples"
 
@@ -89,17 +98,62 @@ def verify_removal(
     }
     outcomes = {ASKED: asked.outcome} | ({} if asked.fresh is None else {FRESH: asked.fresh})
     lines = []
+    kept = Kept(verified_folder(space.folder), _told(space, list(outcomes.values())))
     with tqdm(total=len(chosen) * seeds, desc="retraining", unit=" trainings", disable=not progress) as bar:
         for number in range(seeds):
             for arm, sets in chosen.items():
                 stay = torch.from_numpy(np.setdiff1d(np.arange(n), sets[number].numpy()))
-                encoder = FrozenEncoder(
-                    retrained(space, stay, recipe.settings.seed + 1 + number), output=output_of(recipe.settings)
-                )
-                found = _measured(encoder, list(outcomes.values()))
+                training = recipe.settings.seed + 1 + number
+                path = kept.path(stay, training)
+                found = kept.read(path, len(outcomes))
+                if found is None:
+                    encoder = FrozenEncoder(retrained(space, stay, training), output=output_of(recipe.settings))
+                    found = _measured(encoder, list(outcomes.values()))
+                    kept.write(path, found)
                 lines += [(samples, arm, number, value) for samples, value in zip(outcomes, found, strict=True)]
                 bar.update()
     return summed_up(pd.DataFrame(lines, columns=["samples", "arm", "seed", "value"]))
+
+
+def verified_folder(run: str | Path) -> Path:
+    """Return where the trainings of verifications lie: beside the run."""
+    folder = Path(run).resolve()
+    return folder.with_name(f"{folder.name}.verified")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Outcomes of finished trainings, a small file each.
+
+    Attributes:
+        folder: Of the files.
+        about: What was measured, and of which run.
+    """
+
+    folder: Path
+    about: list[str]
+
+    def path(self, stay: Tensor, seed: int) -> Path:
+        """Return the file of a training on the rows ``stay`` ``(b,)`` by a seed."""
+        told = [*self.about, hashlib.sha256(stay.numpy().tobytes()).hexdigest(), seed]
+        return self.folder / f"{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:24]}.json"
+
+    def read(self, path: Path, count: int) -> list[float] | None:
+        """Return the ``count`` outcomes that a file holds, or nothing if there is none or it is damaged."""
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))["values"]
+            values = [float(value) for value in found]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s cannot be used (%s): its encoder is trained again", path, error)
+            return None
+        return values if len(values) == count else None
+
+    def write(self, path: Path, values: list[float]) -> None:
+        """Write the outcomes of a training."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        publish(path, lambda temporary: temporary.write_text(json.dumps({"values": values}) + "\n"))
 
 
 def summed_up(values: pd.DataFrame) -> Verification:
@@ -120,6 +174,14 @@ def summed_up(values: pd.DataFrame) -> Verification:
         times.append((samples, _ratio(moved.mean(), random.mean()), _ratio(moved.mean(), np.abs(random).mean())))
     summary = pd.DataFrame(lines, columns=["samples", "difference", "mean", "low", "high"])
     return Verification(values, summary, pd.DataFrame(times, columns=["samples", "of the mean", "of a single one"]))
+
+
+def _told(space: Workspace, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return what tells one measurement from another: the run, and each outcome by name and of the run's encoder."""
+    encoder = FrozenEncoder(encoder_of(space.model), output=output_of(space.settings))
+    of_run = _measured(encoder, outcomes)
+    names = [f"{outcome.name} {value:.6g}" for outcome, value in zip(outcomes, of_run, strict=True)]
+    return [str(read_manifest(space.folder)["run_sha256"]), *names]
 
 
 def _measured(encoder: FrozenEncoder, outcomes: Sequence[Outcome]) -> list[float]:

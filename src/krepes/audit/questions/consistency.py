@@ -6,30 +6,64 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import torch
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
-from krepes.audit.consistency import label_consistency
+from krepes.audit.consistency import MIXED, PREDICTED, TRUE, consistency_readings, label_consistency
+from krepes.audit.probes import PROBE_ROWS, predicted_labels
 from krepes.audit.study import Study
 from krepes.audit.wording import METHODS, percent
+from krepes.views.source import evenly_spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEPTHS = (1, 5, 10)
 """The K that a person is shown; the table has all."""
+CAPTIONS = {
+    TRUE: "Share of a sample's first K landmarks that have its class, by what ranks them",
+    MIXED: "The same for the class that a probe on the encoder predicts for the sample",
+    PREDICTED: "The same for the classes that the probe predicts for sample and landmarks",
+}
 
 
 def measure(study: Study) -> Exhibit:
-    """Return Precision, Majority and Hit Rate at every K, for every ranking."""
+    """Return Precision, Majority and Hit Rate at every K, for every ranking and every reading of "class"."""
     assert study.label_of is not None
     train, test = study.label_of
-    table = label_consistency(study.rankings, study.of_landmarks(train), test, predictions=study.predictions_of)
-    return Exhibit(table, {"Precision, majority and hit rate over K": partial(_draw, table)})
+    truth = study.of_landmarks(train)
+    table = label_consistency(study.rankings, truth, test, predictions=study.predictions_of)
+    table.insert(0, "labels", TRUE)
+    probed = _probed(study, train)
+    if probed is not None:
+        readings = consistency_readings(study.rankings, (truth, probed[1]), (test, probed[0]))
+        table = pd.concat([table, readings[readings["labels"] != TRUE]], ignore_index=True)
+    shown = table[table["labels"] == TRUE]
+    return Exhibit(table, {"Precision, majority and hit rate over K": partial(_draw, shown)})
 
 
-def first_precision(table: pd.DataFrame) -> Any:
+def _probed(study: Study, train: list[str]) -> list[list[Any]] | None:
+    """Return what a probe on the encoder predicts for test samples and landmarks; it sees the label of neither."""
+    if study.encoder is None or study.data is None or study.embeddings is None:
+        return None
+    landmarks = set(study.model.landmarks_.tolist())
+    rows = [row for row in evenly_spaced(study.n, PROBE_ROWS + len(landmarks)).tolist() if row not in landmarks]
+    labels = [train[row] for row in rows]
+    if len(set(labels)) < 2:
+        return None
+    E = study.encoder.encode(study.data.plain(torch.tensor(rows)))
+    return predicted_labels(E, labels, *study.embeddings)
+
+
+def of_reading(table: pd.DataFrame, reading: str = TRUE) -> pd.DataFrame:
+    """Return the rows of one reading of "class"."""
+    return table[table["labels"] == reading]
+
+
+def first_precision(table: pd.DataFrame, reading: str = TRUE) -> Any:
     """Return the precision of the first landmark, one row per method."""
-    return table[(table["metric"] == "precision") & (table["k"] == table["k"].min())].set_index("method")
+    chosen = of_reading(table, reading)
+    return chosen[(chosen["metric"] == "precision") & (chosen["k"] == chosen["k"].min())].set_index("method")
 
 
 def sentence(table: pd.DataFrame) -> str:
@@ -39,16 +73,21 @@ def sentence(table: pd.DataFrame) -> str:
     rivals = found.drop(index=["influence", "directional", "random"], errors="ignore")
     best = rivals["estimate"].idxmax()
     compared = "more often than" if ours["estimate"] > rivals["estimate"].max() else "no more often than"
+    predicted = ""
+    if (table["labels"] == PREDICTED).any():
+        share = first_precision(table, PREDICTED)["estimate"]
+        predicted = f" A probe on the encoder predicts the same class for both in {percent(share['influence'])}."
     return (
         f"The landmark that attracts a sample most has its class in {percent(ours['estimate'])} of {int(ours['n']):,} "
         f"samples (at random: {percent(chance['estimate'])}), {compared} the first by {METHODS[str(best)]} "
-        f"({percent(rivals['estimate'].max())})."
+        f"({percent(rivals['estimate'].max())}).{predicted}"
     )
 
 
 def numbers(table: pd.DataFrame) -> dict[str, float]:
     """Return the precision at the K that a person is shown."""
-    kept = table[(table["method"] == "influence") & (table["metric"] == "precision") & table["k"].isin(DEPTHS)]
+    ours = of_reading(table)
+    kept = ours[(ours["method"] == "influence") & (ours["metric"] == "precision") & ours["k"].isin(DEPTHS)]
     return {f"precision at K = {k}": float(x) for k, x in zip(kept["k"], kept["estimate"], strict=True)}
 
 
@@ -65,16 +104,22 @@ def verdict(table: pd.DataFrame) -> Verdict:
 
 
 def views(table: pd.DataFrame) -> tuple[View, ...]:
-    """Return the precision at a few K, one row per method."""
-    precision = table[table["metric"] == "precision"]
+    """Return the precision at a few K, one row per method: of true classes, and folded those of predictions."""
+    return tuple(
+        _view(part[part["metric"] == "precision"], caption, folded=reading != TRUE)
+        for reading, caption in CAPTIONS.items()
+        if len(part := of_reading(table, reading))
+    )
+
+
+def _view(precision: pd.DataFrame, caption: str, *, folded: bool) -> View:
     depths = [k for k in DEPTHS if k in set(precision["k"])] or [int(precision["k"].min())]
     rows = []
     for method, part in precision.groupby("method", sort=False):
         of: Any = part.set_index("k")
         cells = [Estimate(of.loc[k, "estimate"], of.loc[k, "low"], of.loc[k, "high"], "share") for k in depths]
         rows.append((METHODS[str(method)], *cells))
-    caption = "Share of a sample's first K landmarks that have its class, by what ranks them"
-    return (View(caption, ("ranked by", *(f"K = {k}" for k in depths)), tuple(rows)),)
+    return View(caption, ("ranked by", *(f"K = {k}" for k in depths)), tuple(rows), folded)
 
 
 def _draw(table: pd.DataFrame) -> Figure:

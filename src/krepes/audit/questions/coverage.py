@@ -10,7 +10,7 @@ import pandas as pd
 from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
 from krepes.audit.coverage import Coverage, class_coverage
 from krepes.audit.study import Study
-from krepes.audit.wording import listing, number
+from krepes.audit.wording import listing, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,12 +25,16 @@ def measure(study: Study) -> Exhibit:
     found = class_coverage(study.attribution.omega, study.of_landmarks(train), classes=train, seed=study.seed)
     nothing = float("nan")
     rows: list[tuple[Any, ...]] = [
-        (STRONGEST, "", nothing if found.kappa is None else float(found.kappa), nothing, nothing),
-        (RANDOM, "", *(nothing if x is None else x for x in (found.random, found.random_low, found.random_high))),
-        *((ABSENT, str(name), 0.0, nothing, nothing) for name in found.missing),
+        (STRONGEST, "", *_known(found.kappa, None, None, found.p)),
+        (RANDOM, "", *_known(found.random, found.random_low, found.random_high, None)),
+        *((ABSENT, str(name), 0.0, nothing, nothing, nothing) for name in found.missing),
     ]
-    table = pd.DataFrame(rows, columns=["order", "class", "estimate", "low", "high"])
+    table = pd.DataFrame(rows, columns=["order", "class", "estimate", "low", "high", "p"])
     return Exhibit(table.assign(m=study.m), {"Classes met by the strongest landmarks": partial(_draw, found)})
+
+
+def _known(*values: float | None) -> tuple[float, ...]:
+    return tuple(float("nan") if value is None else float(value) for value in values)
 
 
 def sentence(table: pd.DataFrame) -> str:
@@ -41,7 +45,8 @@ def sentence(table: pd.DataFrame) -> str:
     ours, chance = (table[table["order"] == order].iloc[0] for order in (STRONGEST, RANDOM))
     return (
         f"The {int(ours['estimate'])} strongest of {int(ours['m'])} landmarks meet every class; in random order it "
-        f"takes {number(chance['estimate'])} ({chance['low']:.0f} to {chance['high']:.0f})."
+        f"takes {number(chance['estimate'])} ({chance['low']:.0f} to {chance['high']:.0f}), and "
+        f"{percent(ours['p'])} of random orders take no more."
     )
 
 

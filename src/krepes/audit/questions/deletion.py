@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
-from krepes.audit.deletion import confidence_drop_of
+from krepes.audit.deletions import ANY, deletion_readings_of
 from krepes.audit.study import Study
 from krepes.audit.wording import METHODS, count, percent, text
 
@@ -16,53 +16,74 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DELETED, VOTERS = 10, 50
+VOTES = {"uniform": "equal votes", "weighted": "votes weighted by cosine"}
 
 
 def measure(study: Study) -> Exhibit:
-    """Return the loss of confidence for every ranking of landmarks."""
+    """Return the loss of confidence for every ranking of landmarks, under every reading of vote and deletion."""
     assert study.label_of is not None and study.embeddings is not None
     delete = max(1, min(DELETED, study.m // 3))
     voters = max(1, min(VOTERS, study.m - delete))
-    found = confidence_drop_of(
-        study.rankings, *study.embeddings, study.of_landmarks(study.label_of[0]), k=voters, delete=delete
-    )
-    table = found.assign(deleted=delete, voters=voters)
-    return Exhibit(table, {"Confidence lost by deletion": partial(_draw, table)})
+    truth = study.of_landmarks(study.label_of[0])
+    E_test, E_landmarks = study.embeddings
+    found = deletion_readings_of(study.rankings, E_test, E_landmarks, truth, k=voters, delete=delete, seed=study.seed)
+    table = found.assign(voters=voters, asked=delete)
+    return Exhibit(table, {"Confidence lost by deletion": partial(_draw, plain_reading(table))})
+
+
+def plain_reading(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of equal votes and landmarks of any class."""
+    return table[(table["vote"] == "uniform") & (table["among"] == ANY)]
 
 
 def sentence(table: pd.DataFrame) -> str:
     """Return what deleting the attracting landmarks costs, beside random ones and the best baseline."""
-    found: Any = table.set_index("method")
+    found: Any = plain_reading(table).set_index("method")
     ours, chance = found.loc["influence"], found.loc["random"]
     rivals = found.drop(index=["influence", "directional", "random"], errors="ignore")["estimate"]
     compared = "more than" if ours["estimate"] > rivals.max() else "no more than"
     return (
-        f"Without the {count(int(ours['deleted']), 'landmark')} that attract a sample most, a {int(ours['voters'])}-NN "
+        f"Without the {count(int(ours['asked']), 'landmark')} that attract a sample most, a {int(ours['voters'])}-NN "
         f"loses {percent(max(ours['estimate'], 0.0))} of confidence (random landmarks: "
-        f"{percent(max(chance['estimate'], 0.0))}), {compared} without the first by "
+        f"{percent(max(chance['estimate'], 0.0))}, random ones of the same classes: "
+        f"{percent(max(ours['matched'], 0.0))}), {compared} without the first by "
         f"{METHODS.get(str(rivals.idxmax()), text(rivals.idxmax()))} ({percent(max(rivals.max(), 0.0))})."
     )
 
 
 def verdict(table: pd.DataFrame) -> Verdict:
     """Return good if deleting ours costs surely more than deleting random landmarks, else bad."""
-    found: Any = table.set_index("method")
+    found: Any = plain_reading(table).set_index("method")
     return "good" if found.loc["influence", "low"] > found.loc["random", "high"] else "bad"
 
 
 def views(table: pd.DataFrame) -> tuple[View, ...]:
-    """Return the loss by ranking, largest first."""
-    order = table.sort_values("estimate", ascending=False, kind="stable")
+    """Return the loss by ranking, largest first, one view for each way to vote and to delete."""
+    return tuple(
+        _view(part, folded=(vote, among) != ("uniform", ANY))
+        for (vote, among), part in table.groupby(["vote", "among"], sort=False)
+    )
+
+
+def _view(part: pd.DataFrame, *, folded: bool) -> View:
+    order = part.sort_values("estimate", ascending=False, kind="stable")
     rows = tuple(
-        (METHODS[row["method"]], Estimate(row["estimate"], row["low"], row["high"], "gap"))
+        (
+            METHODS[row["method"]],
+            Estimate(row["estimate"], row["low"], row["high"], "gap"),
+            Estimate(row["times_random"]),
+            Estimate(row["times_matched"]),
+        )
         for _, row in order.iterrows()
     )
-    first = table.iloc[0]
+    first = part.iloc[0]
     caption = (
         f"Confidence of a {int(first['voters'])}-NN ({percent(first['before'])} before) lost with "
-        f"{count(int(first['deleted']), 'landmark')}, by what ranks them"
+        f"{count(int(first['asked']), 'landmark')}, by what ranks them: {VOTES[first['vote']]}, landmarks of "
+        f"{'any' if first['among'] == ANY else 'the predicted'} class"
     )
-    return (View(caption, ("ranked by", "confidence lost"), rows),)
+    heads = ("ranked by", "confidence lost", "times random", "times random of the same classes")
+    return View(caption, heads, rows, folded)
 
 
 def _draw(table: pd.DataFrame) -> Figure:
@@ -81,5 +102,5 @@ DELETION = Audit(
     verdict=verdict,
     views=views,
     caveat="The k-NN is built on latent neighbours, so deleting those is the hardest rival. Only the vote is taken "
-    "again, nothing is trained anew.",
+    "again, nothing is trained anew. Where random ones of the same classes cost as much, only the class was found.",
 )

@@ -10,6 +10,7 @@ import torch
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Unit, Verdict, View
 from krepes.audit.faithfulness import faithfulness
+from krepes.audit.probes import PROBE_ROWS
 from krepes.audit.study import Study
 from krepes.audit.wording import percent
 from krepes.views.source import evenly_spaced
@@ -17,16 +18,15 @@ from krepes.views.source import evenly_spaced
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PROBE_ROWS = 5000
-"""Training samples of a probe: more make it hardly better."""
 NAMES = {
     "surrogate accuracy": "accuracy of a probe on the surrogate",
     "encoder accuracy": "accuracy of a probe on the encoder (baseline)",
     "accuracy gap": "difference, surrogate minus encoder",
     "same decision": "both decide alike",
+    "tau flattened": "Kendall's τ of class probabilities, all samples and classes at once",
     "tau over classes": "Kendall's τ of class probabilities, mean over samples",
 }
-UNITS: dict[str, Unit] = {"accuracy gap": "gap", "tau over classes": "gap"}
+UNITS: dict[str, Unit] = {"accuracy gap": "gap", "tau flattened": "gap", "tau over classes": "gap"}
 
 
 def measure(study: Study) -> Exhibit:
@@ -77,11 +77,13 @@ def views(table: pd.DataFrame) -> tuple[View, ...]:
         (
             NAMES[row["measure"]],
             Estimate(row["estimate"], row["low"], row["high"], UNITS.get(row["measure"], "share")),
+            Estimate(row["ceiling"], unit=UNITS.get(row["measure"], "share")),
             int(row["n"]),
         )
         for _, row in table[table["measure"].isin(list(NAMES))].iterrows()
     )
-    return (View("Surrogate against encoder, 95 % intervals", ("measure", "estimate", "samples"), rows),)
+    caption = "Surrogate against encoder, 95 % intervals; beside it the encoder against itself, each half of the labels"
+    return (View(caption, ("measure", "estimate", "encoder with itself", "samples"), rows),)
 
 
 def _draw(table: pd.DataFrame) -> Figure:

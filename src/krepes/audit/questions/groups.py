@@ -39,6 +39,11 @@ def in_group(matrix: pd.DataFrame) -> tuple[float, float, int]:
     return float(own["count"].sum()) / total, expected, total
 
 
+def _p_own(matrix: pd.DataFrame) -> float:
+    """Return the p of the share anchored in the own group."""
+    return float(matrix["p_own"].iloc[0])
+
+
 def strongest_lean(matrix: pd.DataFrame) -> pd.Series | None:
     """Return the pair of different groups of the largest lift that is beyond its null, if there is any."""
     beyond = (matrix["p_corrected"] <= LEVEL) & (matrix["share"] > matrix["expected"])
@@ -62,7 +67,7 @@ def _sentence(name: str, matrix: pd.DataFrame) -> str:
     share, expected, _ = in_group(matrix)
     start = (
         f"By {text(name)}, {percent(share)} of the samples are anchored to a landmark of the same {text(name)} "
-        f"(random: {percent(expected)})"
+        f"(random: {percent(expected)}; shuffled landmarks: p = {number(_p_own(matrix), 2)})"
     )
     pair = strongest_lean(matrix)
     if pair is None:
@@ -111,14 +116,17 @@ def _own(name: str, part: pd.DataFrame) -> View:
     shares = {method: in_group(matrix) for method, matrix in matrices.items()}
     totals = [Estimate(share, unit="share") for share, _, _ in shares.values()]
     chance = Estimate(shares["influence"][1], unit="share")
-    rows: list[tuple[object, ...]] = [("all", shares["influence"][2], *totals, chance)]
+    rows: list[tuple[object, ...]] = [("all", shares["influence"][2], *totals, chance, number(_p_own(base), 2))]
     for group in dict.fromkeys(base["group"]):
         cells = [m[(m["group"] == group) & (m["landmark_group"] == group)].iloc[0] for m in matrices.values()]
         size = int(base[base["group"] == group]["count"].sum())
         own = [Estimate(float(cell["share"]), unit="share") for cell in cells]
-        rows.append((text(group), size, *own, Estimate(float(cells[0]["expected"]), unit="share")))
-    caption = f"Samples anchored in their own {text(name)}, by what ranks the landmarks; last: share of the landmarks"
-    return View(caption, (text(name), "samples", *(METHODS[method] for method in matrices), "chance"), tuple(rows))
+        p = float(cells[0]["p_corrected"])
+        said = "–" if np.isnan(p) else number(p, 2)
+        rows.append((text(group), size, *own, Estimate(float(cells[0]["expected"]), unit="share"), said))
+    caption = f"Samples anchored in their own {text(name)}, by what ranks the landmarks; chance: share of the landmarks"
+    heads = (text(name), "samples", *(METHODS[method] for method in matrices), "chance", "p of influence")
+    return View(caption, heads, tuple(rows))
 
 
 def _pairs(name: str, matrix: pd.DataFrame) -> View:

@@ -1,10 +1,13 @@
 """Proxies: a sensitive column was hidden from the encoder; what still gives it away?
 
 Three answers, each against a permutation null: a linear probe finds the column in the embeddings; samples are anchored
-to landmarks of their own kind; and the columns that the encoder does see carry it.
+to landmarks of their own kind; and the columns that the encoder does see carry it. Where landmarks take part, they are
+what is shuffled: all samples share them, so what a few have in common by chance shows in every sample.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,15 +20,16 @@ from torch import Tensor
 from krepes.attribution import attributions
 from krepes.audit.base import Audit, Estimate, Exhibit, Unit, Verdict, View
 from krepes.audit.features import agreement
-from krepes.audit.intervals import mean_interval
+from krepes.audit.groups import anchoring_test
 from krepes.audit.labels import shared_codes
 from krepes.audit.permutation import PermutationTest, agreement_test, carrier_test, holm
 from krepes.audit.rankings import first
+from krepes.audit.shuffles import LEVEL, ShuffledGaps, enough_draws
 from krepes.audit.study import Pair, Study
 from krepes.audit.wording import METHODS, listing, number, percent, signed, text
 from krepes.views.source import evenly_spaced
 
-DRAWS, K, PROBE_ROWS, LEVEL = 999, 10, 5000, 0.05
+DRAWS, K, PROBE_ROWS = 999, 10, 5000
 PAIRED = 1000
 """Test samples that are compared with every landmark, column by column."""
 PROBE, ANCHORED, CARRIER, MAJORITY = "probe", "anchored", "carrier", "majority"
@@ -45,8 +49,7 @@ def _of(study: Study, name: str, pair: Pair) -> list[tuple[object, ...]]:
     tests = {(PROBE, by): _probe(X, train, test, study, generator) for by, X in _inputs(study).items()}
     of_landmark = train[study.model.landmarks_]
     for method, top in study.rankings.items():
-        anchors = of_landmark[top[:, 0]]
-        tests[ANCHORED, method] = agreement_test(test, anchors, draws=DRAWS, generator=generator)
+        tests[ANCHORED, method] = anchoring_test(top[:, 0].cpu(), of_landmark, test, draws=DRAWS, seed=study.seed)
     rows = [_row(name, kind, by, found, found.p, study.t) for (kind, by), found in tests.items()]
     most = float(test.bincount().max()) / study.t
     rows.append((name, MAJORITY, "", most, np.nan, np.nan, np.nan, np.nan, study.t))
@@ -90,7 +93,11 @@ def _probe(
 def _carriers(
     study: Study, name: str, test: Tensor, of_landmark: Tensor, generator: torch.Generator
 ) -> list[tuple[object, ...]]:
-    """Return through which visible columns the hidden one shows, corrected for their number."""
+    """Return through which visible columns the hidden one shows, corrected for their number.
+
+    A column carries if attracting landmarks share it beyond shuffles of its values among the landmarks, and if agreeing
+    on it tells the label beyond shuffles of the labels: its p is the larger of the two.
+    """
     if study.tables is None or study.space is None:
         return []
     seen = [i for i, column in enumerate(study.space.defined) if column not in study.hidden]
@@ -100,22 +107,23 @@ def _carriers(
     x = study.space.encode(study.tables[1])[:, seen][rows]
     z = study.space.encode(study.tables[0].iloc[study.model.landmarks_.numpy()])[:, seen]
     v = agreement(x[:, None], z[None])  # (t, m, c)
-    gaps = torch.cat([_gaps(found.scores, v[part]) for part, found in attributions(study.model, study.test(rows))])
-    interval = mean_interval(gaps)
-    found = carrier_test(v, interval.estimate, test[rows], of_landmark, draws=DRAWS, generator=generator)
-    # A column that attracting landmarks do not surely share carries nothing, however well it tells the label.
-    p = torch.where(interval.low > 0, found.p, torch.ones_like(found.p))
+    draws = enough_draws(len(seen))
+    gaps = ShuffledGaps(z, draws=draws, seed=study.seed)
+    for part, found in attributions(study.model, study.test(rows)):
+        gaps.add(_weights(found.scores)[:, None], x[part])
+    shared = gaps.test(0)
+    carried = carrier_test(v, shared.observed, test[rows], of_landmark, draws=draws, generator=generator)
+    both = replace(carried, p=torch.maximum(carried.p, shared.p))
     columns = [study.space.defined[i] for i in seen]
-    return [_row(name, CARRIER, str(column), found, holm(p), len(rows), i) for i, column in enumerate(columns)]
+    return [_row(name, CARRIER, str(column), both, holm(both.p), len(rows), i) for i, column in enumerate(columns)]
 
 
-def _gaps(scores: Tensor, v: Tensor) -> Tensor:
-    """Return, sample by sample, the agreement with the landmarks that attract it minus that with all, ``(b, c)``."""
+def _weights(scores: Tensor) -> Tensor:
+    """Return weights of landmarks by which agreement with those that attract is compared with all, ``(b, m)``."""
     top = first(scores, min(K, scores.shape[1]))
-    w = scores.gather(1, top).clamp_min(0)
+    w = scores.gather(1, top).clamp_min(0).double()
     w = w / w.sum(1, keepdim=True).clamp_min(1e-300)
-    attracting = v.gather(1, top[..., None].expand(-1, -1, v.shape[2]))
-    return (w[..., None] * attracting).sum(1) - v.mean(1)
+    return torch.full(scores.shape, -1 / scores.shape[1], dtype=torch.float64).scatter_add(1, top, w)
 
 
 def given_away(part: pd.DataFrame, kind: str, by: str) -> pd.Series | None:

@@ -1,0 +1,139 @@
+"""Settings under one name. Defaults are ours; ``paper`` is what the KREPES paper's own text says, as far as it goes.
+
+What a person passes beats a preset. Importing this imports no torch, for settings and help need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from krepes import registry
+from krepes.errors import InvalidInputError
+
+ARGUMENTS = {"kernel": "kernel_kind"}
+"""Settings that `krepes.Krepes` calls by another name; ``damping_unit`` becomes ``relative``."""
+NOT_OF_A_MODEL = ("augment", "agreement")
+"""Settings of views and audits: in Python these are objects of their own."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Values of settings, each with the place that it was taken from.
+
+    Attributes:
+        name: Of the preset.
+        values: Settings by name.
+        objectives: Options of each objective, by its name.
+        sources: Where the paper says so, for every setting, and for an objective's options as ``objective NAME``.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    objectives: Mapping[str, Mapping[str, Any]]
+    sources: Mapping[str, str]
+
+    def merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of the preset, overridden by those that were given.
+
+        Args:
+            given: Settings by name; a value of ``None`` means not given.
+
+        Returns:
+            All of them. Options of the objective are merged one by one. What a given setting leaves without meaning is
+            left out: a dimension of our own where the encoder's is taken, the first view's recipe where a second view
+            is named.
+        """
+        chosen = {name: value for name, value in given.items() if value is not None}
+        mine = dict(self.values)
+        if chosen.get("init") == "encoder":
+            del mine["h"]
+        if chosen.get("second_augment") or chosen.get("augment_options"):
+            del mine["augment"]
+        found = {**given, **mine, **chosen}
+        options = self.objectives.get(found.get("objective", "barlow_twins"), {})
+        told = found.get("objective_options", {})
+        return {**found, "objective_options": {**options, **told} if isinstance(told, dict) else told}
+
+    def objective(self, name: str, **options: Any) -> Any:
+        """Return the objective with the preset's options, overridden by ``options``."""
+        if name not in registry.OBJECTIVES:
+            raise InvalidInputError(f"objective={name!r} is unknown: choose one of {sorted(registry.OBJECTIVES)}.")
+        return registry.load(registry.OBJECTIVES[name])(**{**self.objectives.get(name, {}), **options})
+
+    def arguments(self, objective: str = "barlow_twins", **given: Any) -> dict[str, Any]:
+        """Return arguments of `krepes.Krepes`.
+
+        Args:
+            objective: Its name.
+            **given: Arguments that beat the preset.
+
+        Returns:
+            Arguments by name, the objective made with its options. Views are not among them: pass ``augment``.
+
+        Example:
+            >>> found = presets["paper"].arguments("vicreg", m=300)
+            >>> found["m"], found["h"], found["relative"], found["objective"].hinge_curvature
+            (300, 250, False, 'none')
+        """
+        values = {ARGUMENTS.get(name, name): value for name, value in self.values.items() if name not in NOT_OF_A_MODEL}
+        values["relative"] = values.pop("damping_unit") == "relative"
+        if given.get("init") == "encoder":
+            del values["h"]
+        return {**values, "objective": self.objective(objective), **given}
+
+
+PAPER = Preset(
+    name="paper",
+    values={
+        "kernel": "exact",
+        "heads": 1,
+        "centre": False,
+        "cosine": False,
+        "m": 1000,
+        "h": 250,
+        "landmarks": "kmeans++",
+        "candidates": 10_000_000,
+        "init": "pca",
+        "damping": "auto",
+        "damping_unit": "absolute",
+        "steps": 1,
+        "augment": "paper",
+        "agreement": "codes",
+    },
+    objectives={
+        "barlow_twins": {"centre": False, "eps": 0.0},
+        "vicreg": {"inv_reduction": "n", "var_halved": False, "hinge_curvature": "none"},
+        "simclr": {"reduction": "sum"},
+        "byol": {"reduction": "sum", "predictor": "identity"},
+    },
+    sources={
+        "kernel": "appendix A: inner products of gradients, in parallel; nothing is sketched",
+        "heads": "appendix A: K is computed from one randomly initialised output head",
+        "centre": "appendix A: the kernel is the plain inner product",
+        "cosine": "appendix A: the kernel is the plain inner product",
+        "m": "appendix on downstream accuracy: m = 1000 for all data sets but ImageNet (2000)",
+        "h": "the same appendix: h = 250 (512 for some losses on CIFAR-10, 1024 on ImageNet)",
+        "landmarks": "section 4.3: k-means++ in input space, or leverage scores (leverage-hutchinson)",
+        "candidates": "section 4.3: drawn among all samples",
+        "init": "section 4.1: principal components",
+        "damping": "section 4.2: H + λ I, and no value of λ; so that of lowest loss",
+        "damping_unit": "section 4.2: λ is added to H as it is, so a number that you pass is λ itself",
+        "steps": "section 4.2: one step",
+        "augment": "appendix on data: solo-learn's asymmetric pair for images, noise and dropped features for tables",
+        "agreement": "section 3.2: v = 1 - min(|difference| / range, 1); categories are encoded numerically",
+        "objective barlow_twins": "appendix on the Nyström form: sums of products over sums of squares, means left in",
+        "objective vicreg": "appendix on curvature: invariance over n, both views' hinges added, without curvature",
+        "objective simclr": "appendix on curvature: cross entropy summed over the 2n rows",
+        "objective byol": "appendix on curvature: squared length of all residuals, both directions",
+    },
+)
+presets = {preset.name: preset for preset in (PAPER,)}
+"""Presets by name."""
+
+
+def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the values of the preset that they name, if they name one that there is."""
+    name = given.get("preset")
+    return presets[name].merged(given) if isinstance(name, str) and name in presets else dict(given)

@@ -1,0 +1,106 @@
+"""One seed of a reproduction, kept on disk, so that a run of hours that was interrupted goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pandas as pd
+
+from krepes.figures import render
+from krepes.reproduce.trial import Trial
+from krepes.storage.files import publish
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What one trial found.
+
+    Attributes:
+        rows: The target's ``keys`` and a column ``value``; ``low`` and ``high`` where a value has an interval.
+        pictures: Figures by name, drawn from this trial; those of the first seed are kept.
+    """
+
+    rows: pd.DataFrame
+    pictures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Findings of a trial whose figures are written: ``rows``, and the names of the ``pictures``."""
+
+    rows: pd.DataFrame
+    pictures: list[str]
+
+
+class Runnable(Protocol):
+    """What is run: a target."""
+
+    @property
+    def name(self) -> str:
+        """On the command line."""
+
+    @property
+    def run(self) -> Callable[[Trial], Findings]:
+        """What one trial finds."""
+
+
+def run_part(target: Runnable, trial: Trial, folder: Path, commit: str) -> Part:
+    """Return what a trial finds, read from disk if the same commit has found it before.
+
+    Args:
+        target: What to run.
+        trial: Its seed, scale and choices.
+        folder: Of the results; figures of the first seed are written there.
+        commit: Of the code; what was found with changes that are not committed is not used again.
+
+    Returns:
+        The rows, and the names of the figures.
+    """
+    path = folder / "parts" / f"{target.name}-{trial.scale.name}-{trial.seed}.json"
+    scale = {name: value for name, value in asdict(trial.scale).items() if name != "seeds"}
+    choices = {"only": list(trial.only), "without": list(trial.without), "retrain": trial.retrain}
+    key = {"commit": commit, "scale": scale, **choices}
+    if path.is_file():
+        kept = json.loads(path.read_text())
+        if kept["key"] == key and commit == commit.split()[0] != UNKNOWN:
+            return Part(pd.DataFrame(kept["rows"]), kept["pictures"])
+    found = target.run(trial)
+    pictures = {f"{target.name}-{trial.scale.name}-{name}.png": figure for name, figure in found.pictures.items()}
+    if trial.seed == 0:
+        for name, figure in pictures.items():
+            publish_bytes(folder / name, render(figure))
+    rows = {name: column.tolist() for name, column in found.rows.items()}  # every digit, unlike the JSON of pandas
+    publish_bytes(path, json.dumps({"key": key, "rows": rows, "pictures": list(pictures)}).encode())
+    return Part(found.rows, list(pictures))
+
+
+UNKNOWN = "unknown"
+
+
+def commit_of_code() -> str:
+    """Return the commit of the code, and whether the code differs from it; ``unknown`` without its history."""
+    head, changes = _git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", "--", ".")
+    if head is None:
+        return UNKNOWN
+    return f"{head} with uncommitted changes" if changes else head
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says of the folder of this package, or nothing where it says nothing."""
+    package = Path(__file__).parents[1]
+    found = subprocess.run(["git", "-C", package, *arguments], capture_output=True, text=True)
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
+def publish_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, with the folders on its way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    publish(path, lambda temporary: temporary.write_bytes(content))

@@ -1,0 +1,162 @@
+"""The paper's preset: every value reaches the model, what is passed beats it, and each says where the paper has it."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import krepes
+from krepes.cli.app import app
+from krepes.encoders import MLP
+from krepes.errors import InvalidInputError
+from krepes.model import Krepes
+from krepes.objectives import OBJECTIVES
+from krepes.preset import ARGUMENTS, NOT_OF_A_MODEL, presets
+from krepes.runs.augment import augmentation
+from krepes.runs.dataset import open_dataset
+from krepes.runs.fitting import fit, make_model, require_sizes
+from krepes.runs.opening import open_run
+from krepes.runs.settings import FIELDS, Settings
+from krepes.views import GaussianNoise
+
+PAPER = presets["paper"]
+SMALL = {"m": 30, "h": 6, "max_rows": 120, "epochs": 1, "encoder_options": {"width": 8, "out": 8}}
+runner = CliRunner()
+
+
+def test_every_value_is_a_setting_and_says_where_the_paper_has_it():
+    assert set(PAPER.values) <= set(FIELDS)
+    assert set(PAPER.sources) == {*PAPER.values, *(f"objective {name}" for name in PAPER.objectives)}
+    for name, options in PAPER.objectives.items():
+        assert set(options) <= {field.name for field in dataclasses.fields(OBJECTIVES[name])}
+
+
+def test_every_value_reaches_the_settings_and_the_model():
+    settings = Settings(data="digits", preset="paper")
+    for name, value in PAPER.values.items():
+        assert getattr(settings, name) == value
+    objective = krepes.presets["paper"].objective("barlow_twins")
+    model = make_model(settings, MLP(4, width=8), objective, 5000, progress=False)
+    arguments = PAPER.arguments()
+    assert set(arguments) == {ARGUMENTS.get(n, n) for n in PAPER.values if n not in NOT_OF_A_MODEL} - {
+        "damping_unit"
+    } | {"relative", "objective"}
+    for name, value in arguments.items():
+        assert getattr(model, name) == value, name
+    assert model.relative is False and model.objective.centre is False
+
+
+def test_defaults_stay_as_they_are():
+    plain = Settings(data="digits")
+    assert plain.preset is None and plain.objective_options == {} and plain.agreement == "indicator"
+    assert (plain.centre, plain.m, plain.landmarks, plain.damping) == (None, None, "rpcholesky", "auto")
+
+
+@pytest.mark.parametrize("name", PAPER.values)
+def test_what_is_passed_beats_the_preset(name):
+    others = {
+        "kernel": "sketch",
+        "landmarks": "leverage-hutchinson",
+        "init": "kaiming",
+        "damping": 0.5,
+        "damping_unit": "relative",
+        "augment": "crops",
+        "agreement": "indicator",
+        "centre": True,
+        "cosine": True,
+    }
+    value = others.get(name, 7)
+    found = Settings(data="digits", preset="paper", **{name: value})
+    assert getattr(found, name) == value
+    untouched = set(PAPER.values) - {name}
+    assert all(getattr(found, other) == PAPER.values[other] for other in untouched)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_options_of_the_objective_are_merged_one_by_one(objective):
+    found = Settings(data="digits", preset="paper", objective=objective)
+    assert found.objective_options == dict(PAPER.objectives.get(objective, {}))
+    again = Settings.from_dict(found.to_dict())
+    assert again == found
+    told = Settings(data="digits", preset="paper", objective="vicreg", objective_options={"hinge_curvature": "irls"})
+    assert told.objective_options == {"inv_reduction": "n", "var_halved": False, "hinge_curvature": "irls"}
+
+
+def test_a_start_at_the_encoder_and_a_second_view_leave_out_what_they_replace():
+    at_encoder = Settings(data="digits", preset="paper", init="encoder")
+    assert at_encoder.h is None and Settings.from_dict(at_encoder.to_dict()) == at_encoder
+    pair = Settings(data="digits", preset="paper", augment="crops", second_augment="images")
+    assert pair.augment == "crops"
+    alone = Settings(data="digits", preset="paper", second_augment="crops")
+    assert alone.augment is None and Settings.from_dict(alone.to_dict()) == alone
+
+
+def test_a_file_names_the_preset_and_flags_beat_both(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('data = "digits"\npreset = "paper"\nm = 300\nlandmarks = "uniform"\n')
+    found = Settings.gather(path, {"landmarks": "leverage-hutchinson", "h": None})
+    assert (found.preset, found.m, found.landmarks, found.h) == ("paper", 300, "leverage-hutchinson", 250)
+    path.write_text('data = "digits"\nm = 300\n')
+    assert Settings.gather(path, {"preset": "paper"}).m == 300
+
+
+def test_an_unknown_preset_is_refused_with_those_that_there_are(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"argument preset: 'standard' is unknown. Choose one of paper"):
+        Settings(data="digits", preset="standard")
+    shown = runner.invoke(app, ["fit", "digits", "--preset", "papr", "--out", str(tmp_path / "run")])
+    assert str(shown.exception) == "--preset: 'papr' is unknown. Did you mean 'paper'?"
+    with pytest.raises(InvalidInputError, match="objective='bt' is unknown"):
+        PAPER.objective("bt")
+
+
+def test_the_run_folder_records_the_preset_and_its_values_and_opens_again(tmp_path):
+    settings = Settings(data="applicants", preset="paper", label="group", damping=5.0, **SMALL)
+    run = fit(settings, tmp_path / "run", progress=False)
+    assert run.model.centre is False and run.model.solution_.damping_absolute == pytest.approx(5.0)
+    opened = open_run(tmp_path / "run")
+    assert opened.settings == settings and opened.settings.preset == "paper" and opened.settings.m == 30
+    assert opened.model.objective_.centre is False
+    from krepes.runs.answers import study
+
+    assert study(opened, groups=(), counterfactual=False).space.placed
+
+
+def test_the_views_suit_the_data():
+    for data, words in (("digits", "PerView"), ("applicants", "FeatureDrop")):
+        settings = Settings(data=data, preset="paper")
+        dataset = open_dataset(settings)
+        sample = dataset.take(torch.arange(8))
+        made = augmentation(settings, dataset, sample)
+        assert words in json.dumps(made.describe())
+        if data == "digits":  # grey: three channels have the colours of solo-learn's pair
+            colour = augmentation(settings, dataset, sample.expand(-1, 3, -1, -1))
+            assert "ColourJitter" in json.dumps(colour.describe()) and "Solarize" in json.dumps(colour.describe())
+
+
+def test_python_takes_the_preset_as_arguments():
+    X = torch.randn(150, 4, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    arguments = krepes.presets["paper"].arguments("simclr", m=20, h=5, tol=1e-5, damping=1e6)
+    model = Krepes(MLP(4, width=8), augment=GaussianNoise(0.1), progress=False, **arguments).fit(X)
+    assert model.solution_.damping_absolute == pytest.approx(1e6)
+    assert model.objective_.reduction == "sum" and model.landmarks == "kmeans++"
+    assert np.isfinite(model.solution_.loss_after)
+    assert "h" not in PAPER.arguments(init="encoder")
+
+
+def test_sizes_that_do_not_fit_are_refused_by_their_flag():
+    settings = Settings(data="digits", preset="paper", max_rows=300)
+    from krepes.runs.augment import open_stream
+    from krepes.runs.dataset import split
+
+    dataset = open_dataset(settings)
+    with pytest.raises(InvalidInputError, match="1000 landmarks cannot be chosen among 240 samples"):
+        require_sizes(settings, open_stream(settings, dataset, split(dataset.n, settings)[0]))
+
+
+def test_info_lists_presets():
+    shown = runner.invoke(app, ["info", "--json"])
+    assert json.loads(shown.output)["presets"] == "paper"
