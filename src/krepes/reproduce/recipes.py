@@ -36,10 +36,13 @@ STANDARD: dict[str, dict[str, Any]] = {
     "mnist": dict(
         PICTURE,
         max_rows=50_000,
-        epochs=12,
-        encoder="mlp",
-        encoder_options={"width": 512, "depth": 2, "out": 512},
+        epochs=6,
+        lr=3e-3,
+        encoder="convnet",
+        encoder_options={"width": 24, "out": 512},
+        precision="bfloat16",
         augment="crops",
+        augment_options={"crop": 0.3},
     ),
     "cifar10": dict(
         PICTURE,
@@ -50,17 +53,18 @@ STANDARD: dict[str, dict[str, Any]] = {
         encoder="convnet",
         precision="bfloat16",
         augment="images",
-        augment_options={"crop": 0.25, "flip": 0.5, "side": 24.0},
+        augment_options={"crop": 0.2, "jitter": 0.4, "flip": 0.5, "grey": 0.2, "side": 24.0},
     ),
     "fairface": dict(
         PICTURE,
-        max_rows=12_500,
-        epochs=15,
-        batch_size=128,
-        encoder="resnet18",
-        encoder_options={"width": 16, "cifar_stem": False},
+        holdout=0.1,
+        epochs=6,
+        lr=3e-3,
+        encoder="convnet",
+        encoder_options={"width": 32, "out": 256},
+        precision="bfloat16",
         augment="images",
-        augment_options={"crop": 0.4, "flip": 0.5},
+        augment_options={"crop": 0.3, "jitter": 0.4, "flip": 0.5, "side": 24.0},
     ),
 }
 
@@ -76,7 +80,7 @@ FULL: dict[str, dict[str, Any]] = {
         for name in ("adult", "covertype", "higgs")
     },
     "bank": {"max_rows": None, "epochs": 100, "encoder_options": {"width": 512}},
-    "mnist": {"max_rows": None, "epochs": 100},
+    "mnist": {"max_rows": None, "epochs": 100, "precision": None},
     "cifar10": {
         "max_rows": None,
         "epochs": 1000,
@@ -86,7 +90,15 @@ FULL: dict[str, dict[str, Any]] = {
         "precision": None,
         "augment_options": {"crop": 0.25, "flip": 0.5, "grey": 0.2},
     },
-    "fairface": {"max_rows": None, "epochs": 200, "encoder": "resnet34", "encoder_options": {"width": 64}},
+    "fairface": {
+        "max_rows": None,
+        "epochs": 200,
+        "lr": 1e-3,
+        "encoder": "resnet34",
+        "encoder_options": {"width": 64},
+        "precision": None,
+        "augment_options": {"crop": 0.4, "flip": 0.5},
+    },
 }
 
 
