@@ -14,8 +14,10 @@ from krepes.reproduce import (
     coverage,
     demographics,
     faithfulness,
+    grids,
     parts,
     scalability,
+    spectral,
 )
 from krepes.reproduce.ablations import LOSSES, SELECTORS
 from krepes.reproduce.claims import decide
@@ -281,3 +283,36 @@ def test_an_untrained_encoder_has_other_weights_and_the_same_data(tmp_path, monk
     assert fresh.test is made.test and fresh.stream is made.stream
     assert not torch.equal(fresh.encoder(made.test), made.encoder(made.test))
     assert torch.equal(fresh.encoder(made.test), again.encoder(made.test))
+
+
+def selected(dear=(), fell=0.0, peak=0.1):
+    """A made-up table of all grids: retrieval costs three points on the ``dear`` ones and nothing elsewhere."""
+    rows = []
+    for data in grids.DATA:
+        for grid in (*grids.GRIDS, *([spectral.ONE] if data == "mnist" else [])):
+            for name in (*grids.CRITERIA, grids.RANDOM):
+                cost = 3.0 if (data, grid) in dear else 0.0 if name == "retrieval" else 1.0
+                rows += [(data, grid, grids.COST, name, cost), (data, grid, grids.FELL, name, fell)]
+            for at in grids.GRIDS["lam"]:
+                best = {name: float(at == peak) for name in grids.CRITERIA} | {grids.PROBE: float(at == 0.1)}
+                rows += [(data, grid, f"{at:g}", name, value) for name, value in best.items()]
+    return pd.DataFrame(rows, columns=[*spectral.KEYS, "mean"])
+
+
+def test_a_recommended_criterion_must_be_cheap_on_eight_of_ten_grids_and_never_pick_a_collapse():
+    judge = TARGETS["spectral"].judge
+    assert all(holds for _, holds in judge(selected()))
+    dear = [("adult", "lam"), ("adult", "lr"), ("cifar10", "lam")]
+    for count, wanted in ((1, [True, True]), (2, [True, False]), (3, [False, False])):
+        found = judge(selected(dear[:count]))
+        assert [holds for _, holds in found] == [*wanted, True, True]
+        assert f"on {12 - count} of 12 grids (all)" in found[0][0]
+    assert [holds for _, holds in judge(selected(fell=1.0))] == [True, True, True, False]
+    assert not judge(selected([("mnist", grid) for grid in grids.GRIDS]))[2][1]
+
+
+@pytest.mark.parametrize(("peak", "dear", "holds"), [(0.1, (), 5), (1.0, (), 5), (0.001, (), 0), (0.1, ("lam",), 1)])
+def test_a_criterion_peaks_where_the_probe_does_or_the_reading_fails(peak, dear, holds):
+    found = decide(TARGETS["spectral"].claims[0], selected([("mnist", grid) for grid in dear], peak=peak))
+    assert sum(reading["holds"] for reading in found["readings"]) == holds
+    assert f"peak at {peak:g}, of the probe at 0.1" in found["readings"][0]["figure"]
