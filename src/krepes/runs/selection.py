@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from krepes import registry
-from krepes.audit.probing import probe
+from krepes.audit.probes import probe
 from krepes.audit.selection import (
     CRITERIA,
     OF_ENCODER,
