@@ -79,6 +79,7 @@ LAYERS = [
     "runs.refusals",
     "runs.sources",
     "runs.settings",
+    "runs.adapting",
     "runs.recipe",
     "runs.dataset",
     "runs.fingerprint",

@@ -39,6 +39,15 @@ ENCODERS = {
     "resnet34": "krepes.encoders.resnet:resnet34",
     "resnet50": "krepes.encoders.resnet:resnet50",
 }
+ADAPTERS = {
+    "timm": "krepes.encoders.adapters.timm:SOURCE",
+    "torchvision": "krepes.encoders.adapters.torchvision:SOURCE",
+    "openclip": "krepes.encoders.adapters.openclip:SOURCE",
+    "hf": "krepes.encoders.adapters.huggingface:SOURCE",
+}
+"""Packages whose encoders are named ``prefix:name``, such as ``timm:resnet18``."""
+WITH_WEIGHTS = ("hf",)
+"""Prefixes whose names are folders that hold the weights."""
 LOSSES = {
     "barlow_twins": "krepes.encoders.losses:barlow_twins",
     "vicreg": "krepes.encoders.losses:vicreg",
@@ -96,6 +105,23 @@ def load(path: str) -> Any:
     """Return what ``"module:name"`` of this package names."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
+
+
+def adapter(encoder: str | None) -> tuple[str, str] | None:
+    """Return prefix and name of an encoder of another package, or ``None`` if a name means something else.
+
+    Args:
+        encoder: What was written.
+
+    Returns:
+        The two parts, or nothing.
+
+    Example:
+        >>> adapter("timm:resnet18"), adapter("mymodels:Backbone"), adapter("mlp")
+        (('timm', 'resnet18'), None, None)
+    """
+    prefix, mark, name = (encoder or "").partition(":")
+    return (prefix, name) if mark and prefix in ADAPTERS else None
 
 
 def loaded(table: Mapping[str, str]) -> dict[str, Any]:

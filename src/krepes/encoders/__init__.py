@@ -1,5 +1,13 @@
 """Encoders written here and encoders brought along, and a pre-trainer for any of them."""
 
+from krepes.encoders.adapters import (
+    Adapted,
+    from_huggingface,
+    from_openclip,
+    from_sentence_transformers,
+    from_timm,
+    from_torchvision,
+)
 from krepes.encoders.convnet import ConvNet
 from krepes.encoders.factory import BUILT_IN, build_encoder
 from krepes.encoders.frozen import FrozenEncoder
@@ -15,6 +23,7 @@ from krepes.encoders.weights import UnsafeCheckpointError, save_weights
 __all__ = [
     "BUILT_IN",
     "MLP",
+    "Adapted",
     "CollapsedEncoderError",
     "ConvNet",
     "Epoch",
@@ -26,6 +35,11 @@ __all__ = [
     "ResNet",
     "UnsafeCheckpointError",
     "build_encoder",
+    "from_huggingface",
+    "from_openclip",
+    "from_sentence_transformers",
+    "from_timm",
+    "from_torchvision",
     "load_encoder",
     "pretrain",
     "resnet18",

@@ -1,4 +1,4 @@
-"""An encoder from a name: of this package, or ``module:factory`` of the user's."""
+"""An encoder from a name: of this package, of another (``timm:resnet18``), or ``module:factory`` of the user's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from torch import nn
@@ -31,7 +31,8 @@ def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
     """Return the encoder that a factory makes.
 
     Args:
-        factory: The name of an encoder of this package, ``"module:factory"`` (the module may lie in the current
+        factory: The name of an encoder of this package or of another (``"timm:NAME"``, ``"torchvision:NAME"``,
+            ``"openclip:NAME"``, ``"hf:FOLDER"``: untrained), ``"module:factory"`` (the module may lie in the current
             directory), a function or class that returns a module, or the module itself.
         arguments: Passed to the factory.
 
@@ -131,6 +132,9 @@ def _called(make: Callable[..., Any], arguments: dict[str, Any], problem: str) -
 def _find(name: str) -> Any:
     if name in BUILT_IN:
         return BUILT_IN[name]
+    adapted = registry.adapter(name)
+    if adapted is not None:
+        return partial(registry.load(registry.ADAPTERS[adapted[0]]).build, adapted[1])
     module_name, _, path = name.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
         raise InvalidInputError(

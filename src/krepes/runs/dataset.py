@@ -245,6 +245,10 @@ def _ids(column: pd.Series[Any], name: str) -> list[Any]:
 def _folder(path: Path, settings: Settings) -> Dataset:
     from krepes.data.images import image_folder
 
+    if settings.size is None:
+        raise InvalidInputError(
+            f"{flag('size')}: {settings.encoder} does not say how large its images are. Give their side in pixels."
+        )
     on_error: Literal["skip", "raise"] = "skip" if settings.skip_broken else "raise"
     folder = image_folder(path, size=settings.size, channels=settings.channels, on_error=on_error)
     return Dataset(path.name, "image", folder.ids, folder, labels=np.asarray(folder.labels))

@@ -17,6 +17,7 @@ from krepes.encoders.recording import Recording
 from krepes.encoders.training import Training, TrainingRecipe
 from krepes.errors import InvalidInputError
 from krepes.kernels import Kernel
+from krepes.runs.adapting import adapter_options, has_weights, source_of
 from krepes.runs.dataset import Dataset
 from krepes.runs.settings import Settings, flag
 from krepes.views import ViewStream
@@ -30,7 +31,12 @@ MEDIAN_OF = 1000
 
 
 def output_of(settings: Settings) -> int | str | None:
-    """Return where in an encoder's result the embedding is: a position where the setting is a whole number."""
+    """Return where in an encoder's result the embedding is: a position where the setting is a whole number.
+
+    An encoder of another package is built with its pooling, and its result is the embedding.
+    """
+    if registry.adapter(settings.encoder) is not None:
+        return None
     text = settings.output
     return int(text) if text is not None and text.lstrip("-").isdigit() else text
 
@@ -41,6 +47,8 @@ def encoder_choice(settings: Settings, dataset: Dataset, stream: ViewStream) -> 
     picture = dataset.kind == "image" and min(sample.shape[2:]) >= SMALLEST_PICTURE
     name = settings.encoder or ("resnet18" if picture else "mlp")
     sizes: dict[str, Any] = {}
+    if registry.adapter(name) is not None:
+        return name, adapter_options(settings)
     if name in {"mlp", "resmlp"}:
         sizes = {"d": int(sample[0].numel())}
     elif name == "convnet":
@@ -82,10 +90,19 @@ def open_encoder(
         name, options = encoder_choice(settings, dataset, stream)
         how: dict[str, Any] = {"prefix": settings.prefix, "strict": settings.strict}
         return load_encoder(name, settings.weights, **how, **options).encoder.to(settings.device)
+    if has_weights(settings):
+        return folder_encoder(settings)
     logger.info("no weights were given: training by %s for %d epochs", settings.training_loss, settings.epochs)
     return train_encoder(
         settings, dataset, stream, checkpoint=checkpoint, resume=checkpoint is not None, progress=progress
     ).encoder
+
+
+def folder_encoder(settings: Settings) -> nn.Module:
+    """Return the encoder of another package with the weights that lie in the folder it is named by."""
+    found = source_of(settings)
+    assert found is not None and found[0].load is not None
+    return found[0].load(found[1], **adapter_options(settings)).to(settings.device)
 
 
 def train_encoder(

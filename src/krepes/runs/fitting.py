@@ -21,6 +21,7 @@ from krepes.errors import InvalidInputError
 from krepes.kernels import Kernel
 from krepes.model import Krepes
 from krepes.objectives import Objective, make_objective
+from krepes.runs.adapting import completed, has_weights
 from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
@@ -60,6 +61,7 @@ def fit(
     Returns:
         The workspace.
     """
+    settings = completed(settings)
     with claimed(folder, settings.to_dict()) as work:
         dataset = open_dataset(settings)
         train, test = split(dataset.n, settings)
@@ -69,6 +71,7 @@ def fit(
         require_encoder(settings, dataset, stream)
         recipe = recipe_of(settings)
         encoder = open_encoder(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
+        require_taken(settings, encoder, stream)
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
         workspace = Workspace(settings, dataset, train, dataset, test, stream, model, (), recipe, Path(folder))
         model.fit(stream, ids=workspace.train_ids, workdir=work)
@@ -152,13 +155,18 @@ def _require_start(settings: Settings, objective: Objective[Any]) -> None:
 
 def require_encoder(settings: Settings, dataset: Dataset, stream: ViewStream) -> None:
     """Refuse an encoder that cannot be built, or cannot take the samples, before any training."""
-    if settings.kernel in registry.KERNELS or settings.weights is not None:
+    if settings.kernel not in registry.KERNELS and not has_weights(settings):
+        require_taken(settings, fresh_encoder(settings, dataset, stream), stream)
+
+
+def require_taken(settings: Settings, encoder: nn.Module | Kernel, stream: ViewStream) -> None:
+    """Refuse an encoder that cannot take the samples."""
+    if not isinstance(encoder, nn.Module):
         return
-    encoder = FrozenEncoder(fresh_encoder(settings, dataset, stream), output=output_of(settings))
     X = stream.plain(torch.arange(min(2, stream.n)))
     try:
-        encoder.encode(X)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        FrozenEncoder(encoder, output=output_of(settings)).encode(X)
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         shape = tuple(X.shape[1:]) if isinstance(X, Tensor) else type(X).__name__
         raise InvalidInputError(
             f"{flag('encoder')}: the encoder does not take samples of shape {shape}: {error}. Check its "

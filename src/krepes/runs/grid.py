@@ -13,6 +13,7 @@ from krepes import registry
 from krepes.encoders.losses import LOSSES
 from krepes.encoders.pretrain import options_of
 from krepes.errors import InvalidInputError
+from krepes.runs.adapting import has_weights
 from krepes.runs.settings import FIELDS, Settings, flag, panel
 
 OPTIONS = ("loss_options", "objective_options", "encoder_options", "augment_options", "second_options")
@@ -67,7 +68,7 @@ def make_grid(settings: Settings, name: str, values: Sequence[Any]) -> tuple[Var
 
 def is_trained(settings: Settings) -> bool:
     """Say whether an encoder is trained for some settings, not given and not left out for a kernel."""
-    return settings.weights is None and settings.kernel not in registry.KERNELS
+    return not has_weights(settings) and settings.kernel not in registry.KERNELS
 
 
 def _require_training(settings: Settings, name: str) -> None:
@@ -78,7 +79,7 @@ def _require_training(settings: Settings, name: str) -> None:
         )
     of_training = name in OF_TRAINING or name.split(".")[0] in {"loss_options", "encoder_options"}
     if of_training and not is_trained(settings):
-        given = f"{flag('weights')} was given" if settings.weights else f"{flag('kernel')} has no encoder"
+        given = f"{flag('weights')} was given" if has_weights(settings) else f"{flag('kernel')} has no encoder"
         raise InvalidInputError(f"--over {name} varies the training, and nothing is trained: {given}. Leave it out.")
 
 

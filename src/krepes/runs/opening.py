@@ -18,6 +18,7 @@ from krepes.engine.rowstore import RowStore
 from krepes.errors import InvalidInputError, KrepesError, RunFolderError
 from krepes.kernels import Kernel
 from krepes.model import Krepes
+from krepes.runs.adapting import adapter_options
 from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset
 from krepes.runs.encoder import output_of
@@ -169,6 +170,9 @@ def _kernel(
     weights = file_path(folder, manifest, ENCODER)
     if isinstance(encoder, nn.Module):
         return load_encoder(encoder, weights).encoder.to(settings.device)
+    if registry.adapter(encoder or settings.encoder) is not None:  # an installed package, and no code of the run's
+        again = replace(settings, encoder=encoder or settings.encoder)
+        return load_encoder(again.encoder, weights, **adapter_options(again)).encoder.to(settings.device)
     named = settings.encoder if settings.encoder and ":" in settings.encoder else None
     if encoder is None and named is not None and not trust_code:
         raise InvalidInputError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from krepes import registry
 from krepes.errors import InvalidInputError
+from krepes.runs.adapting import has_weights
 from krepes.runs.settings import Settings
 from krepes.storage.tensorfile import read_header
 
@@ -54,7 +55,7 @@ class Recipe:
 
 def on_the_spot(settings: Settings) -> bool:
     """Say whether a fit of some settings trains its encoder itself."""
-    return settings.weights is None and settings.kernel not in registry.KERNELS
+    return not has_weights(settings) and settings.kernel not in registry.KERNELS
 
 
 def recipe_of(settings: Settings) -> Recipe | None:

@@ -13,6 +13,7 @@ from krepes.encoders.recording import Recording
 from krepes.encoders.training import mix
 from krepes.errors import InvalidInputError
 from krepes.influence import How
+from krepes.runs.adapting import has_weights
 from krepes.runs.augment import LOOKED_AT, augmentation
 from krepes.runs.encoder import record_encoder, train_encoder
 from krepes.runs.recipe import Recipe
@@ -54,13 +55,14 @@ def _recipe(space: Workspace) -> Recipe:
             f"this run has the kernel {space.settings.kernel!r} and no encoder: there is no training to repeat. Fit a "
             f"run with an encoder."
         )
-    if space.settings.weights is None:
+    if not has_weights(space.settings):
         raise InvalidInputError(
             "this run was opened with an encoder that is already built: fresh weights cannot be drawn for it. Name its "
             "factory, --encoder module:factory (in Python: encoder='module:factory')."
         )
+    given = space.settings.weights or space.settings.encoder
     raise InvalidInputError(
-        f"this run was fitted from weights, {space.settings.weights}, that do not say how they were trained, so the "
+        f"this run was fitted from weights, {given}, that do not say how they were trained, so the "
         f"training cannot be repeated. Fit it with weights that `krepes pretrain` wrote, or without --weights."
     )
 

@@ -31,6 +31,7 @@ from krepes.encoders import CollapsedEncoderError, FrozenEncoder
 from krepes.errors import InvalidInputError
 from krepes.figures import render, spectral_curves
 from krepes.model import Krepes
+from krepes.runs.adapting import completed, has_weights
 from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import open_encoder, output_of
@@ -81,7 +82,7 @@ def select(
     Returns:
         The selection. If the settings name a label, the curve has the accuracy of a ``probe``, which judges only.
     """
-    by = _criterion(settings, name, by)
+    by, settings = _criterion(settings, name, by), completed(settings)
     grid = make_grid(settings, name, values)
     dataset = open_dataset(settings)
     train, test = split(dataset.n, settings)
@@ -130,7 +131,7 @@ def _require_variant(variant: Variant, dataset: Dataset, train: torch.Tensor, na
         stream = open_stream(settings, dataset, train)
         require_sizes(settings, stream)
         require_encoder(settings, dataset, stream)
-        if settings.weights is not None:
+        if has_weights(settings):
             open_encoder(settings, dataset, stream)
         h = model_sizes(settings, stream.n)[1]
         if h is not None and h < 2:
@@ -157,7 +158,7 @@ def _measured(
             return {"collapsed": f"training stopped: {error}"}
         settings = replace(settings, weights=str(path))
     embed: Any = None
-    if settings.weights is not None:
+    if has_weights(settings):
         encoder = open_encoder(settings, dataset, stream)
         assert isinstance(encoder, nn.Module)
         frozen = FrozenEncoder(encoder, output=output_of(settings))

@@ -26,6 +26,8 @@ from krepes.runs.sources import read_settings
 DATA, ENCODER, TRAINING, VIEWS, KERNEL, MODEL, MACHINE = PANELS
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
 AUGMENTATIONS = registry.listed(registry.AUGMENTATIONS)
+OTHERS = "timm:NAME, torchvision:NAME, openclip:NAME, hf:FOLDER"
+SIZE = 32
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -50,10 +52,14 @@ class Settings:
     sensitive: Annotated[
         Texts, about(DATA, "Columns hidden from the encoder and audited: what still gives them away?")
     ] = ()
-    size: Annotated[int, about(DATA, "Side of images, in pixels.", ge=1, le=4096)] = 32
+    size: Annotated[
+        int | None, about(DATA, "Side of images in pixels; by default that of the encoder, or 32.", ge=1, le=4096)
+    ] = None
     channels: Annotated[Literal[1, 3], about(DATA, "Channels of images in a folder: 1 for grey, 3 for colour.")] = 3
     skip_broken: Annotated[bool, about(DATA, "Leave out images that cannot be read instead of refusing.")] = False
-    mean: Annotated[Numbers, about(DATA, "Subtracted from each channel of an image, as the encoder was trained.")] = ()
+    mean: Annotated[
+        Numbers, about(DATA, "Subtracted from each channel of an image; by default as the encoder says.")
+    ] = ()
     std: Annotated[Numbers, about(DATA, "Then divided by, one for each channel.")] = ()
     max_rows: Annotated[int | None, about(DATA, "At most so many samples, drawn at random; by default all.", ge=2)] = (
         None
@@ -67,7 +73,7 @@ class Settings:
     encoder: Annotated[
         str | None,
         one_of(tuple(registry.ENCODERS), own=":"),
-        about(ENCODER, f"{registry.listed(registry.ENCODERS)}, or module:factory; by default what suits the data."),
+        about(ENCODER, f"{registry.listed(registry.ENCODERS)}; {OTHERS}; or module:factory. By default what suits."),
     ] = None
     encoder_options: Annotated[Options, about(ENCODER, "Arguments of the encoder's factory.")] = dataclasses.field(
         default_factory=dict
@@ -197,7 +203,9 @@ class Settings:
     memory: Annotated[str, AfterValidator(require_bytes), about(MACHINE, "Bytes for each part, such as 2G.")] = "1G"
 
     def __post_init__(self) -> None:
-        """Refuse settings that contradict one another."""
+        """Refuse settings that contradict one another; the side of images is told now unless an encoder tells it."""
+        if self.size is None and registry.adapter(self.encoder) is None:
+            object.__setattr__(self, "size", SIZE)
         if len(self.mean) != len(self.std):
             raise ValueError(f"mean has {len(self.mean)} values and std {len(self.std)}: give one of each per channel.")
         if any(not value > 0 for value in self.std):

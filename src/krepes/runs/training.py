@@ -11,6 +11,7 @@ import pandas as pd
 from krepes.encoders import save_weights
 from krepes.encoders.pretrain import chosen_loss
 from krepes.errors import InvalidInputError, RunFolderError
+from krepes.runs.adapting import completed
 from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import train_encoder
@@ -40,6 +41,7 @@ def pretrain_run(
     """
     out = Path(out)
     _require_ours(out)
+    settings = completed(settings)
     dataset = open_dataset(settings)
     if seen is not None:
         seen(dataset)
