@@ -1,7 +1,9 @@
-"""How other projects name the parameters of a ResNet, and where in a file of theirs ours are.
+"""How other projects name the parameters of an encoder, and where in a file of theirs ours are.
 
-torchvision, timm and solo-learn use the names that `krepes.encoders.resnet` uses. lightly's recipes put the children of
-a torchvision ResNet into a ``Sequential``, which numbers them; its own small-image ResNet says ``shortcut``.
+torchvision, timm, VISSL and solo-learn name a ResNet as `krepes.encoders.resnet` does. lightly's recipes put the
+children of a torchvision ResNet into a ``Sequential``, which numbers them; its own small-image ResNet says
+``shortcut``. DINO, iBOT, MAE and solo-learn name a vision transformer as timm does; DINOv2 calls its registers
+otherwise.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ LAYOUTS = (
     Layout("children of a torchvision ResNet", _numbered(4)),
     Layout("lightly ResNet", {}, skip="shortcut", cifar_padding=1),
     Layout("children of a lightly ResNet", _numbered(2), skip="shortcut", cifar_padding=1),
+    Layout("DINOv2", {"reg_token": "register_tokens"}),
 )
 
 

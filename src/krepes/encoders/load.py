@@ -24,8 +24,10 @@ from krepes.errors import InvalidInputError
 
 HEADS = frozenset(
     "fc head heads classifier linear online_classifier projector projection projection_head predictor prediction_head "
-    "prototypes queue queue_ptr".split()
+    "prototypes queue queue_ptr mask_token masked_embed decoder decoder_embed decoder_pos_embed decoder_blocks "
+    "decoder_norm decoder_pred".split()
 )
+"""What networks are trained with and encoders do without: heads, queues, and what masked patches are filled with."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ def load_encoder(
     """Build an encoder and fill it from a safetensors file or a torch checkpoint.
 
     Nothing in the file is executed. The encoder's names are looked for in every container of the file, behind any
-    prefix and in the layouts of torchvision, timm, solo-learn and lightly; the place where most of them are is used. Of
-    a network and its moving average that fit alike the network is used, and the other is reported.
+    prefix and in the layouts of torchvision, timm, solo-learn, lightly, VISSL, MAE and DINO; the place where most of
+    them are is used. Of a network and its moving average that fit alike the network is used, and the other is reported.
 
     Args:
         factory: What `krepes.encoders.factory.build_encoder` takes: a name of this package, ``"module:factory"``, a
