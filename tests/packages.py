@@ -16,27 +16,27 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
 class Net(nn.Module):
     """Pixels to features to classes, with the names and attributes that the packages give."""
 
-    def __init__(self, classes=10, size=8, channels=3, pool="avg", head="fc"):
+    def __init__(self, classes=10, size=8, channels=3, head="fc"):
         super().__init__()
         self.stem = nn.Conv2d(channels, 6, 4, stride=4)
-        self.num_classes, self.global_pool, self.name = classes, pool, head
+        self.num_classes, self.global_pool, self.name = classes, "avg", head
         self.pretrained_cfg = {"input_size": (3, size, size), "mean": MEAN, "std": STD}
         setattr(self, head, nn.Linear(6, classes) if classes else nn.Identity())
 
     def forward(self, x):
         return getattr(self, self.name)(torch.tanh(self.stem(x)).mean((2, 3)))
 
-    def reset_classifier(self, classes):
-        self.num_classes = classes
+    def reset_classifier(self, classes, global_pool=None):
+        self.num_classes, self.global_pool = classes, global_pool or self.global_pool
         setattr(self, self.name, nn.Identity())
 
 
 def timm():
     made = types.ModuleType("timm")
 
-    def create_model(name, pretrained, num_classes, img_size=8, in_chans=3, global_pool="avg"):
+    def create_model(name, pretrained, num_classes, img_size=8, in_chans=3):
         assert pretrained is False
-        return Net(num_classes, img_size, in_chans, global_pool, "head")
+        return Net(num_classes, img_size, in_chans, head="head")
 
     made.list_models = lambda pretrained=False: ["tiny.dino"] if pretrained else ["tiny", "small"]
     made.get_pretrained_cfg = lambda name, allow_unregistered: SimpleNamespace(to_dict=lambda: Net().pretrained_cfg)

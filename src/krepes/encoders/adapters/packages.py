@@ -96,13 +96,14 @@ def require_options(options: Mapping[str, Any], known: Collection[str], what: st
             raise InvalidInputError(f"{what} does not take the option {shown(name)} here.{hint}")
 
 
-def filled(module: nn.Module, weights: str | Path | None, made_by: str) -> LoadReport | None:
+def filled(module: nn.Module, weights: str | Path | None, made_by: str, prefix: str = "auto") -> LoadReport | None:
     """Fill a network from a local file.
 
     Args:
         module: The network; in eval mode afterwards.
         weights: The file.
         made_by: Python code that makes the weights where there is a network, for the message.
+        prefix: As in `load_encoder`.
 
     Returns:
         What was loaded.
@@ -116,4 +117,4 @@ def filled(module: nn.Module, weights: str | Path | None, made_by: str) -> LoadR
             f"checkpoint. To make one where there is a network: save_file({made_by}.state_dict(), "
             f"'weights.safetensors'), with save_file of safetensors.torch. For an untrained network pass the module."
         )
-    return load_encoder(module, weights).report
+    return load_encoder(module, weights, prefix=prefix).report

@@ -28,6 +28,7 @@ def from_timm(
     weights: str | Path | None = None,
     *,
     output: str | None = None,
+    prefix: str = "auto",
     **options: Any,
 ) -> Adapted:
     """Return an image encoder of timm, its classifier taken off. Nothing is downloaded.
@@ -38,6 +39,7 @@ def from_timm(
         weights: A local safetensors file or checkpoint, of timm, DINO, solo-learn, lightly and others; a module needs
             none.
         output: ``"cls"``, ``"mean"``, ``"max"`` or ``"map"``; by default what the model is configured for.
+        prefix: Which tensors of the weights to use, such as ``"teacher/backbone."``; see `load_encoder`.
         options: Sizes, such as ``img_size=96``.
 
     Returns:
@@ -52,7 +54,7 @@ def from_timm(
         module = _headless(name_or_module)
         return Adapted(encoder=module.eval(), output=_pooling(module), **vars(_described(module, {})))
     module = build(name_or_module, output=output, **options)
-    report = filled(module, weights, f"timm.create_model({name_or_module!r}, pretrained=True)")
+    report = filled(module, weights, f"timm.create_model({name_or_module!r}, pretrained=True)", prefix)
     about = inputs(name_or_module, **options)
     return Adapted(encoder=module.eval(), output=_pooling(module), report=report, **vars(about))
 
@@ -61,14 +63,14 @@ def build(name: str, *, output: str | None = None, **options: Any) -> nn.Module:
     """Return a model of timm by name, untrained and without its classifier."""
     timm = _timm(name)
     require_options(options, OPTIONS, "timm")
-    if output is not None:
-        if output not in POOLING:
-            raise InvalidInputError(
-                f"output={shown(output)} is no pooling of timm. Choose one of {', '.join(POOLING)}."
-            )
-        options["global_pool"] = POOLING[output]
+    if output is not None and output not in POOLING:
+        raise InvalidInputError(f"output={shown(output)} is no pooling of timm. Choose one of {', '.join(POOLING)}.")
     with offline(), foreign(f"timm cannot build {shown(name)}", ADVICE):
-        return timm.create_model(name, pretrained=False, num_classes=0, **options)
+        module = timm.create_model(name, pretrained=False, num_classes=0, **options)
+    if output is not None:  # afterwards: built with another pooling, a transformer has its last norm in another place
+        with foreign(f"{shown(name)} cannot pool by output={output!r}", "Choose another, or leave it out."):
+            module.reset_classifier(0, POOLING[output])
+    return module
 
 
 def inputs(name: str, **options: Any) -> Inputs:
