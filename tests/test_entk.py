@@ -19,7 +19,11 @@ from oracles.jacobian import call, tangent_features
 
 # Relative to max |K|. float64: a few hundred roundings of 1e-16. float32: those of the forward and backward pass.
 FLOAT64, FLOAT32 = 1e-12, 2e-6
-pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:Using padding='same'")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:There is a performance drop",
+    "ignore:Using padding='same'",
+    "ignore:`torch.nn.utils.weight_norm` is deprecated",
+)
 
 
 def to_double(X):

@@ -1,8 +1,8 @@
 """Parameters that a network adds, multiplies or repeats: class tokens, positions, layer scales, bias tables.
 
-All samples share such a value. It is handed to the operation as a fresh tensor, stretched to the result's shape where the
-operation is elementwise; autograd's gradient in that tensor then has the samples along one axis, and the gradient at one
-sample is its part there, summed over the other axes along which the value was stretched.
+All samples share such a value. It is handed to the operation as a fresh tensor, stretched to the result's shape where
+the operation is elementwise; autograd's gradient in that tensor then has the samples along one axis, and the gradient
+at one sample is its part there, summed over the other axes along which the value was stretched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SharedRule(Rule):
     name = "free parameter"
 
     def bind(self, *args: Any, **kwargs: Any) -> Site:
-        """Return the site of a fresh tensor ``(result's shape)`` and the value, ``args``, that it was stretched from."""
+        """Return the site of a fresh tensor and the value that it was stretched from, the two arguments."""
         fresh, value = args
         return Site(self, fresh, value, None, {})
 
@@ -81,6 +81,6 @@ SHARED = SharedRule()
 
 def stretched(func: Any, tensors: list[Tensor], x: Tensor) -> Tensor:
     """Return ``x``, detached, in the shape that an elementwise function brings its tensors to, or as it is."""
-    if str(getattr(func, "__name__", "")).strip("_") not in ELEMENTWISE:
+    if str(getattr(func, "__name__", "")).split(".")[0].strip("_") not in ELEMENTWISE:
         return x.detach()
     return x.detach().expand(torch.broadcast_shapes(*[tensor.shape for tensor in tensors]))

@@ -2,8 +2,8 @@
 
 A `torch.overrides.TorchFunctionMode` watches every function the encoder calls. Where a value made of tracked parameters
 (see `derived`) meets data, a rule knows the function, or the function is rewritten by others that rules know, or the
-value is handed over as a fresh tensor whose gradient is collected. Parameters for which none of this holds are found when
-the rules are checked against autograd, and served by per-sample gradients.
+value is handed over as a fresh tensor whose gradient is collected. Parameters for which none of this holds are found
+when the rules are checked against autograd, and served by per-sample gradients.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from krepes import batches
 from krepes.batches import Batch
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import UnsupportedEncoderError
 from krepes.kernels.broadcast import SHARED, stretched
 from krepes.kernels.derived import Derived, Known
 from krepes.kernels.layers import Site
-from krepes.kernels.rewrites import ANOTHER_NAME, REWRITES, SHAPED_AFTER
+from krepes.kernels.refusals import require_watchable
+from krepes.kernels.rewrites import REWRITES, SHAPED_AFTER
 from krepes.kernels.rules import LAYER_RULES
 
 
@@ -94,19 +96,15 @@ class Watch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs, known = kwargs or {}, self.known
-        func = ANOTHER_NAME.get(func, func)
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         held = [x for x in tensors if known.derived(x) is not None]
         no_data = all(known.shared(x) for x in tensors)
         if not held:
             out = func(*args, **kwargs)
-            if no_data:
-                known.fix(out)
-            elif args and _overwrites(func):
-                known.forget(args[0])
-            return out
+            return out if no_data else self._data(func, args, out)
+        require_watchable(min(self._names(held)), self.anchor.device)
         if not torch.is_grad_enabled():
-            return self._without_gradients(func, args, kwargs, held)
+            return self._without_gradients(func, args, kwargs, held, no_data)
         if no_data or (func in SHAPED_AFTER and args[0] is held[0]):
             return self._derive(func, args, kwargs)
         if func in REWRITES:
@@ -116,14 +114,21 @@ class Watch(TorchFunctionMode):
                 return result
         return self._meet(func, args, kwargs, held, tensors)
 
-    def _without_gradients(self, func: Callable[..., Any], args: Any, kwargs: Any, held: list[Tensor]) -> Any:
+    def _data(self, func: Callable[..., Any], args: Any, out: Any) -> Any:
+        """Note a result of data as data, and what they were written into."""
+        self.known.note_data(out)
+        if args and _overwrites(func):
+            self.known.note_data(args[0])
+        return out
+
+    def _without_gradients(
+        self, func: Callable[..., Any], args: Any, kwargs: Any, held: list[Tensor], no_data: bool
+    ) -> Any:
         """Call the function and note whom it concerns: what gives a value back has no gradient from here on."""
         out = func(*args, **kwargs)
         if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(out)):
             self.switched_off |= self._names(held)
-            if all(self.known.shared(x) for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)):
-                self.known.fix(out)
-        return out
+        return out if no_data else self._data(func, args, out)
 
     def _names(self, held: list[Tensor]) -> set[str]:
         return {name for x in held if (made := self.known.derived(x)) is not None for name in made.names}
@@ -148,9 +153,7 @@ class Watch(TorchFunctionMode):
         if fresh:
             args, kwargs = pytree.tree_map(lambda x: fresh.get(id(x), x), (args, kwargs))
         out = func(*args, **kwargs)
-        if args and _overwrites(func):
-            self.known.forget(args[0])
-        return out if site is None else self._record(site, out)
+        return self._data(func, args, out if site is None else self._record(site, out))
 
     def _site(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Site | None:
         rule = LAYER_RULES.get(func)
@@ -189,7 +192,7 @@ class Watch(TorchFunctionMode):
 
 
 def _overwrites(func: Callable[..., Any]) -> bool:
-    """Return whether a function writes into its first argument, by its name: ``add_``, ``__iadd__``, ``__setitem__``."""
+    """Return whether a function writes into its first argument: ``add_``, ``__iadd__``, ``__setitem__``."""
     name = str(getattr(func, "__name__", ""))
     return (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__setitem__"))
 
@@ -210,7 +213,7 @@ def capture(encoder: FrozenEncoder, X: Batch, names: dict[int, str], cotangents:
         UnsupportedEncoderError: If a captured input was overwritten in place later in the forward pass.
     """
     anchor = torch.zeros((), dtype=cotangents.dtype, device=cotangents.device, requires_grad=True)
-    known = Known(names, encoder.module.parameters(), encoder.module.buffers())
+    known = Known(names, encoder.module.parameters(), batches.leaves(X))
     watch = Watch(known, anchor)
     with watch:
         Z = encoder.embed(X)

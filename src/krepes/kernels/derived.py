@@ -1,8 +1,9 @@
 r"""Values made of parameters alone, on their way to the layers: views, slices, looked-up rows, normed weights.
 
 A forward pass handles three kinds of tensors: *derived* ones, made of tracked parameters (and constants) alone, which
-all samples share; *constants* such as buffers and what is made of them; and data, which is everything else. A derived
-value ``D = h(p)`` is computed with its graph, so that a gradient in ``D`` becomes one in ``p``, by ``J = ∂D/∂p``:
+all samples share; *data*, the samples and what is made of them; and constants, which is everything else: buffers,
+tables that a module keeps. A derived value ``D = h(p)`` is computed with its graph, so that a gradient in ``D`` becomes
+one in ``p``, by ``J = ∂D/∂p``:
 
     g_p = Jᵀ g_D,      <g_p, g'_p> = <g_D, g'_D> where J Jᵀ = 1: entries of p moved, none twice (a view, a slice)
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -42,17 +44,16 @@ class Known:
     Args:
         names: Name of each tracked parameter by its ``id``.
         parameters: All parameters: those that are not tracked are constants.
-        constants: Other tensors that no sample changes: buffers.
+        samples: The tensors of the batch.
     """
 
-    def __init__(self, names: dict[int, str], parameters: Iterable[Tensor], constants: Iterable[Tensor]) -> None:
+    def __init__(self, names: dict[int, str], parameters: Iterable[Tensor], samples: Iterable[Any]) -> None:
         self._made: dict[int, tuple[Tensor, Derived]] = {}
-        self._fixed: dict[int, Tensor] = {id(tensor): tensor for tensor in constants}
+        self._data: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+        self.note_data(list(samples))
         for parameter in parameters:
             name = names.get(id(parameter))
-            if name is None:
-                self._fixed[id(parameter)] = parameter
-            else:
+            if name is not None:
                 leaf = parameter.detach().requires_grad_()
                 self._made[id(parameter)] = parameter, Derived(leaf, {name: leaf})
 
@@ -63,18 +64,14 @@ class Known:
 
     def shared(self, x: Tensor) -> bool:
         """Return whether a tensor is derived or constant: not data."""
-        return id(x) in self._made or id(x) in self._fixed
+        return id(x) in self._made or not (x.requires_grad or self._data.get(id(x)) is x)
 
-    def fix(self, out: Any) -> None:
-        """Note the tensors in ``out`` as constants."""
+    def note_data(self, out: Any) -> None:
+        """Note the tensors in ``out`` as data: made of data, or overwritten with them."""
         for leaf in pytree.tree_leaves(out):
-            if isinstance(leaf, Tensor) and id(leaf) not in self._made:
-                self._fixed[id(leaf)] = leaf  # kept, so that its id is not given to another tensor
-
-    def forget(self, x: Any) -> None:
-        """Note that data were written into a tensor."""
-        self._made.pop(id(x), None)
-        self._fixed.pop(id(x), None)
+            if isinstance(leaf, Tensor):
+                self._made.pop(id(leaf), None)
+                self._data[id(leaf)] = leaf
 
     def derive(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function of derived values and constants, and note its results as derived.
@@ -98,7 +95,6 @@ class Known:
 
         def without_graph(x: Any) -> Any:
             if not isinstance(x, Tensor) or not x.requires_grad:
-                self.fix(x)
                 return x
             plain = x.detach()
             self._made[id(plain)] = plain, Derived(x, leaves)

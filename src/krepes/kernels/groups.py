@@ -1,9 +1,9 @@
 """Which parameters are served together, and the gradient form of such a group.
 
-A parameter that layers use as it stands, or by parts of which none overlap (the thirds of a packed projection), is served
-in the layers' own forms: gradients in a part are entries of the gradient in the parameter. Parameters that reach the layers
-otherwise (weight norm, a tied and transposed weight) are served together with those they are mixed with: the written-out
-gradients in the mixed values are pulled back to the parameters.
+A parameter that layers use as it stands, or by parts of which none overlap (the thirds of a packed projection), is
+served in the layers' own forms: gradients in a part are entries of the gradient in the parameter. Parameters that reach
+the layers otherwise (weight norm, a tied and transposed weight) are served together with those they are mixed with: the
+written-out gradients in the mixed values are pulled back to the parameters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recurrent layers written out step by step with ``F.linear``, which the rule for linear layers sees.
 
-The fused functions hide their products, and `vmap` cannot batch them: their parameters would cost a pass per sample. The
-products with the inputs are one call for all steps; those with the state are one call a step, joined as tokens.
+The fused functions hide their products, and `vmap` cannot batch them: their parameters would cost a pass per sample.
+The products with the inputs are one call for all steps; those with the state are one call a step, joined as tokens.
 """
 
 from __future__ import annotations

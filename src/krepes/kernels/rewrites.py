@@ -7,6 +7,7 @@ returns the function's result, or ``None`` where this form does not cover the ca
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -134,6 +135,39 @@ def _prelu(held: Held, input: Tensor, weight: Tensor) -> Tensor:
     return torch.where(input > 0, input, slope * input)
 
 
+def _exported() -> dict[Any, Rewrite]:
+    """Return the operations of exported graphs, by the functions that they come from."""
+    aten = torch.ops.aten
+    same = {
+        aten.linear.default: F.linear,
+        aten.conv1d.default: F.conv1d,
+        aten.conv2d.default: F.conv2d,
+        aten.conv3d.default: F.conv3d,
+        aten.matmul.default: torch.matmul,
+        aten.addmm.default: torch.addmm,
+        aten.prelu.default: torch.prelu,
+        aten.scaled_dot_product_attention.default: F.scaled_dot_product_attention,
+    }
+    table: dict[Any, Rewrite] = {op: partial(_under_its_name, function) for op, function in same.items()}
+    table[aten.embedding.default] = lambda held, weight, ids, padding=-1, *_: F.embedding(
+        ids, weight, None if padding < 0 else padding
+    )
+    table[aten.layer_norm.default] = lambda held, x, shape, w=None, b=None, eps=1e-5, *_: F.layer_norm(
+        x, shape, w, b, eps
+    )
+    table[aten.group_norm.default] = lambda held, x, groups, w=None, b=None, eps=1e-5, *_: F.group_norm(
+        x, groups, w, b, eps
+    )
+    table[aten.batch_norm.default] = lambda held, x, w, b, mean, var, training, momentum, eps, *_: F.batch_norm(
+        x, mean, var, w, b, training, momentum, eps
+    )
+    return table
+
+
+def _under_its_name(function: Callable[..., Any], held: Held, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
 def _bias_apart(function: Callable[..., Tensor]) -> Rewrite:
     """Transposed convolutions: their bias is an added parameter."""
 
@@ -165,18 +199,9 @@ REWRITES: dict[Any, Rewrite] = {
     torch.prelu: _prelu,
     **{f: _bias_apart(f) for f in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)},
     **RECURRENT,
+    **_exported(),
 }
 """The functions that are rewritten where values made of parameters meet data in them."""
 
 SHAPED_AFTER = frozenset([Tensor.to, Tensor.type_as, Tensor.expand_as, Tensor.view_as, Tensor.reshape_as])
 """Functions whose first argument alone goes into the result; the second gives a type or a shape."""
-
-ANOTHER_NAME: dict[Any, Any] = {
-    torch.ops.aten.linear.default: F.linear,
-    torch.ops.aten.conv1d.default: F.conv1d,
-    torch.ops.aten.conv2d.default: F.conv2d,
-    torch.ops.aten.conv3d.default: F.conv3d,
-    torch.ops.aten.matmul.default: torch.matmul,
-    torch.ops.aten.addmm.default: torch.addmm,
-}
-"""Operations of exported graphs with the arguments of a function that has a rule."""

@@ -1,4 +1,4 @@
-"""Which rule serves which parameter, and where each call has its samples: whatever agrees with autograd on three samples."""
+"""Which rule serves which parameter, and where each call has its samples: what agrees with autograd on three."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _agrees(group: Group, seen: Pass, c: Tensor, expected: Gradients) -> bool:
     shapes = [reference.shape for reference in references]
     flat = gradient_form(group, seen).weighted_sum(c).unsqueeze(0)
     scale = max((float(g.abs().max()) for g in expected.values() if g is not None), default=0.0)
-    tolerance = 1e-3 if c.dtype != torch.float64 else 1e-9
+    tolerance = 1e-3 if c.dtype != torch.float64 else 1e-6  # some networks do parts of float64 passes in float32
     for part, reference in zip(_split(group, seen, flat, shapes), references, strict=True):
         gap = float((part[0] - reference).abs().max())
         if gap > tolerance * (float(reference.abs().max()) + 1e-3 * scale):

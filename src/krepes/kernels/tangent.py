@@ -31,7 +31,7 @@ from krepes.kernels.capture import Call, capture
 from krepes.kernels.forms import Form, Vector
 from krepes.kernels.groups import Group, Pass, gradient_form
 from krepes.kernels.per_sample import PerSample
-from krepes.kernels.refusals import require_batch_free, require_supported
+from krepes.kernels.refusals import RECOMPUTES, require_batch_free, require_supported
 from krepes.kernels.settle import PROBE, settle
 
 LOOKED_AT = 64
@@ -158,10 +158,7 @@ class Tangent:
                 with self.encoder.evaluating():
                     self._choose_rules(first)
             except CheckpointError as error:
-                raise UnsupportedEncoderError(
-                    "the encoder recomputes layers in its backward pass (torch.utils.checkpoint), where they cannot be "
-                    "watched. Switch gradient checkpointing off: one batch at a time needs little memory."
-                ) from error
+                raise UnsupportedEncoderError(RECOMPUTES) from error
 
     def _choose_rules(self, X: Batch) -> None:
         """Choose the groups and each call's layout on three samples, against autograd."""
@@ -221,8 +218,8 @@ class Tangent:
         for i, (call, layout) in enumerate(zip(calls, self.layouts, strict=True)):
             if i in used and not layout.fits(call.site.rule.lead(call.site), n):
                 raise UnsupportedEncoderError(
-                    f"the layer of '{call.names[0]}' got {tuple(call.site.x.shape)} from a batch of {n} samples, and on "
-                    f"the first samples a fixed number of rows each: which samples reach it depends on the data. "
+                    f"the layer of '{call.names[0]}' got {tuple(call.site.x.shape)} from a batch of {n} samples, and "
+                    f"on the first samples a fixed number of rows each: which samples reach it depends on the data. "
                     f"A tangent kernel needs one fixed network; leave that layer out with parameters=[...]."
                 )
             if i not in used and call.gradients and set(call.names) <= self.idle:
