@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-NAMES = ("entk", "sketch", "landmarks", "solve")
+NAMES = ("entk", "architectures", "sketch", "landmarks", "solve")
 
 
 def main(names: list[str]) -> None:

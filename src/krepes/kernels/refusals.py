@@ -69,7 +69,7 @@ def require_watchable(name: str, device: torch.device) -> None:
     Raises:
         UnsupportedEncoderError: Inside autocast, or inside a checkpoint of the older kind, which hides the graph.
     """
-    if torch.is_autocast_enabled(device.type):
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         raise UnsupportedEncoderError(
             f"the layer of '{name}' runs under autocast ({torch.get_autocast_dtype(device.type)}), which the encoder "
             f"switches on inside its forward pass: gradients of so few digits are noise to a kernel. Switch it off "
