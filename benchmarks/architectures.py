@@ -91,6 +91,7 @@ SHIFTED: dict[str, Any] = {
     "num_heads": [3, 6],
     "window_size": 4,
 }
+SOUND: dict[str, Any] = {"conv_dim": [48, 48], "conv_kernel": [10, 5], "conv_stride": [5, 5]}
 ARCHITECTURES: dict[str, Architecture] = {
     "ResMLP": Architecture("krepes", lambda _: ResMLP(110), lambda n: torch.randn(n, 110)),
     "ResNet-18": Architecture("krepes", lambda _: resnet18(width=32), lambda n: torch.randn(n, 3, 32, 32)),
@@ -116,7 +117,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "ConvNeXt V2": hugging("ConvNextV2", pictures, POOLED, **STAGES),
     "Swin": hugging("Swin", pictures, POOLED, **SHIFTED),
     "Swin V2": hugging("Swinv2", pictures, POOLED, **SHIFTED),
-    "wav2vec 2.0": hugging("Wav2Vec2", lambda n: torch.randn(n, 3200), LAST, **TEXT),
+    "wav2vec 2.0": hugging("Wav2Vec2", lambda n: torch.randn(n, 800), LAST, **SOUND, **TEXT),
     "EfficientNet-B0 (timm)": Architecture(
         "timm", lambda t: t.create_model("efficientnet_b0", num_classes=0), pictures
     ),

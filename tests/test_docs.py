@@ -7,6 +7,7 @@ import pkgutil
 import re
 import runpy
 import shlex
+import tomllib
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +21,7 @@ import krepes
 from krepes import errors
 from krepes.cli.app import app
 from krepes.data import Schema
-from krepes.runs.settings import Settings, tomllib
+from krepes.runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

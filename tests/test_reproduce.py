@@ -1,5 +1,6 @@
 """Reproductions: the frame around them on made-up data here; the real ones behind `make slow` with KREPES_DATA."""
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -12,6 +13,7 @@ from krepes.errors import InvalidInputError
 from krepes.figures.style import new_figure
 from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce, write_page
 from krepes.reproduce.claims import Claim, Reading
+from krepes.reproduce.stored import REPOSITORY
 from krepes.reproduce.tables import markdown, wide
 from krepes.reproduce.trial import Trial
 from krepes.runs.settings import Settings
@@ -213,3 +215,14 @@ def test_fewer_seeds_and_some_data_are_said_over_the_table(tmp_path, three_seeds
         reproduce(replace(studies, optional=("quick",)), "quick", None, tmp_path, only=["a"], without=["slow"])
     with pytest.raises(InvalidInputError, match="seeds=0"):
         reproduce(studies, "quick", None, tmp_path, seeds=0)
+
+
+def test_stored_encoders_are_small_whole_and_made_by_the_recipes_of_today():
+    weights = sorted(REPOSITORY.glob("*.safetensors"))
+    assert sum(path.stat().st_size for path in weights) < 10 * 2**20
+    assert {path.stem for path in REPOSITORY.glob("*.json")} == {path.stem for path in weights}
+    for path in weights:
+        details = json.loads(path.with_suffix(".json").read_text())
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == details["sha256"], path.name
+        data, loss, scale = path.stem.split("-")
+        assert details["settings"] == recipe(data, loss=loss, scale=scale, seed=0).to_dict(), path.name

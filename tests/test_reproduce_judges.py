@@ -6,7 +6,19 @@ import pandas as pd
 import pytest
 import torch
 
-from krepes.reproduce import SCALES, TARGETS, alignment, base, demographics, faithfulness, scalability
+from krepes.reproduce import (
+    SCALES,
+    TARGETS,
+    alignment,
+    consistency_claims,
+    coverage,
+    demographics,
+    faithfulness,
+    grids,
+    parts,
+    scalability,
+    spectral,
+)
 from krepes.reproduce.ablations import LOSSES, SELECTORS
 from krepes.reproduce.claims import decide
 from krepes.reproduce.faithfulness_claims import DELETIONS, MATCHED, PLAIN, TAUS, ceiling, drop
@@ -19,12 +31,13 @@ def verdicts(name, rows, columns):
     return dict(judge(pd.DataFrame(rows, columns=[*columns, "mean"]).assign(spread=0.0)))
 
 
+WEIGHTED = {"weighted votes, any class", "weighted votes, predicted class"}
 FAITHFUL = {
     "accuracy gap": 0.0,
     **dict.fromkeys(TAUS.values(), 0.8),
     **{ceiling(tau): 0.8 for tau in TAUS.values()},
     **{drop(reading, "influence"): 0.5 for reading in DELETIONS},
-    **{drop(reading, "random"): 0.01 for reading in DELETIONS},
+    **{drop(reading, "random"): 0.01 for reading in DELETIONS if reading[1] == "any class"},
     **{drop(reading, MATCHED): 0.01 for reading in DELETIONS},
     **{drop(reading, "latent cosine"): 0.4 for reading in DELETIONS},
 }
@@ -60,8 +73,8 @@ def broken_readings(name, rows, columns):
             {TAUS["tau flattened"]: 0.77},
             {TAUS["tau flattened"], f"{TAUS['tau flattened']}, at least the encoder's with itself"},
         ),
-        ({drop(("weighted", "any class"), "random"): 0.0101}, {"weighted votes, any class"}),
-        ({drop(("weighted", "any class"), "random"): -0.01}, {"weighted votes, any class"}),
+        ({drop(("weighted", "any class"), "random"): 0.0101}, WEIGHTED),
+        ({drop(("weighted", "any class"), "random"): -0.01}, WEIGHTED),
         ({drop(PLAIN, MATCHED): 0.1}, {"equal votes, any class, random ones of the same classes"}),
         ({drop(("uniform", "predicted class"), "latent cosine"): 0.6}, {"equal votes, predicted class"}),
     ],
@@ -82,6 +95,81 @@ def test_one_loss_of_one_data_set_is_enough_to_break_its_claim_and_no_other(chan
     assert all(faithful().values())
     broken = [claim for claim, holds in faithful(**changed).items() if not holds]
     assert len(broken) == 1 and broken[0].startswith("mnist") and words in broken[0]
+
+
+def coverage_rows(**changed):
+    of = {coverage.KAPPA: 10.0, coverage.CHANCE: 29.0, coverage.P: 0.01, coverage.OURS: 0.5, coverage.THEIRS: 0.5}
+    return [
+        (
+            encoder,
+            loss,
+            measure,
+            value + (number if measure == coverage.KAPPA else 0) - (number / 100 if "acc" in measure else 0),
+        )
+        for encoder in (coverage.OWN, coverage.SHARED)
+        for number, loss in enumerate(coverage.LOSSES)
+        for measure, value in (of | (changed if (encoder, loss) == (coverage.OWN, "simclr") else {})).items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ({}, set()),
+        ({coverage.CHANCE: 13.0}, {"encoder one per loss, mean below that of random orders"}),
+        ({coverage.P: 0.051}, {"encoder one per loss, beyond chance"}),
+        ({coverage.OURS: 0.6}, {"encoder one per loss, probe accuracy"}),
+        ({coverage.THEIRS: 0.6}, {"encoder one per loss, encoder's probe accuracy"}),
+    ],
+)
+def test_a_reading_of_the_papers_table_1_fails_by_its_own_figure_alone(changed, names):
+    assert broken_readings("coverage", coverage_rows(**changed), coverage.KEYS) == names
+
+
+def test_over_seeds_twice_the_mean_of_p_values_decides():
+    table = pd.DataFrame(coverage_rows(), columns=[*coverage.KEYS, "mean"]).assign(spread=0.0)
+    table.loc[table["measure"] == coverage.P, "mean"] = 0.03
+    assert coverage._beyond_chance(table.assign(seeds=1), encoder=coverage.OWN)[0]
+    assert not coverage._beyond_chance(table.assign(seeds=3), encoder=coverage.OWN)[0]
+
+
+@pytest.mark.parametrize(
+    ("influence", "latent", "broken"), [(0.6, 0.5, 0), (0.6, 0.7, 1), (0.49, 0.4, 1), (0.19, 0.1, 2), (0.19, 0.2, 3)]
+)
+def test_top_landmarks_are_counted_against_chance_and_neighbours(influence, latent, broken):
+    rows = [
+        (data, method, value)
+        for data in ("cifar10", "mnist")
+        for method, value in (("influence", influence), ("latent cosine", latent), ("random", 0.1))
+    ]
+    assert len(broken_readings("samples", rows, ["data", "method"])) == broken
+
+
+def consistent_rows(labels=None, **changed):
+    """Influence 0.9, latent cosine 0.5; one reading changed."""
+    return [
+        (data, "default", reading, metric, k, method, changed.get(method, value) if reading == labels else value, told)
+        for data in ("adult", "covertype", "mnist")
+        for reading in consistency_claims.READINGS
+        for metric in ("precision", "majority")
+        for k in consistency_claims.DEPTHS
+        for method, value, told in (("influence", 0.9, 0.8), ("latent cosine", 0.5, 0.7))
+    ]
+
+
+@pytest.mark.parametrize("labels", consistency_claims.READINGS)
+def test_readings_of_table_2_look_at_their_own_labels(labels):
+    def failing(**changed):
+        columns = [*consistency_claims.KEYS, "mean", "paper"]
+        table = pd.DataFrame(consistent_rows(labels, **changed), columns=columns).assign(spread=0.0, seeds=3)
+        told = [decide(claim, table) for claim in TARGETS["consistency"].claims]
+        return [[r["name"] for r in claim["readings"] if not r["holds"]] for claim in told]
+
+    name = consistency_claims.NAMES[labels]
+    assert failing() == [[], [], [], []]
+    assert failing(**{"latent cosine": 0.85}) == [[], [], [name], []]
+    assert failing(influence=0.79) == [[], [], [], [name]]
+    assert failing(influence=0.5) == [[name], [name], [name], [name]]
 
 
 @pytest.mark.parametrize(("kernel", "holds"), [(1.69, False), (1.71, True), (2.29, True), (2.31, False)])
@@ -176,15 +264,15 @@ def test_a_result_says_when_its_code_was_not_committed(tmp_path, monkeypatch):
     package = tmp_path / "pkg"
     (package / "reproduce").mkdir(parents=True)
     (package / "code.py").write_text("")
-    monkeypatch.setattr(base, "__file__", str(package / "reproduce" / "base.py"))
-    assert base._commit() == "unknown"
+    monkeypatch.setattr(parts, "__file__", str(package / "reproduce" / "parts.py"))
+    assert parts.commit_of_code() == "unknown"
     commit = ["commit", "-qm", "first", "--no-gpg-sign"]
     for arguments in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", *commit]):
         subprocess.run(["git", "-C", tmp_path, *arguments], check=True)
-    clean = base._commit()
+    clean = parts.commit_of_code()
     (package / "code.py").write_text("changed")
     assert len(clean) >= 7 and " " not in clean
-    assert base._commit() == f"{clean} with uncommitted changes"
+    assert parts.commit_of_code() == f"{clean} with uncommitted changes"
 
 
 def test_an_untrained_encoder_has_other_weights_and_the_same_data(tmp_path, monkeypatch):
@@ -196,3 +284,36 @@ def test_an_untrained_encoder_has_other_weights_and_the_same_data(tmp_path, monk
     assert fresh.test is made.test and fresh.stream is made.stream
     assert not torch.equal(fresh.encoder(made.test), made.encoder(made.test))
     assert torch.equal(fresh.encoder(made.test), again.encoder(made.test))
+
+
+def selected(dear=(), fell=0.0, peak=0.1):
+    """A made-up table of all grids: retrieval costs three points on the ``dear`` ones and nothing elsewhere."""
+    rows = []
+    for data in grids.DATA:
+        for grid in (*grids.GRIDS, *([spectral.ONE] if data == "mnist" else [])):
+            for name in (*grids.CRITERIA, grids.RANDOM):
+                cost = 3.0 if (data, grid) in dear else 0.0 if name == "retrieval" else 1.0
+                rows += [(data, grid, grids.COST, name, cost), (data, grid, grids.FELL, name, fell)]
+            for at in grids.GRIDS["lam"]:
+                best = {name: float(at == peak) for name in grids.CRITERIA} | {grids.PROBE: float(at == 0.1)}
+                rows += [(data, grid, f"{at:g}", name, value) for name, value in best.items()]
+    return pd.DataFrame(rows, columns=[*spectral.KEYS, "mean"])
+
+
+def test_a_recommended_criterion_must_be_cheap_on_eight_of_ten_grids_and_never_pick_a_collapse():
+    judge = TARGETS["spectral"].judge
+    assert all(holds for _, holds in judge(selected()))
+    dear = [("adult", "lam"), ("adult", "lr"), ("cifar10", "lam")]
+    for count, wanted in ((1, [True, True]), (2, [True, False]), (3, [False, False])):
+        found = judge(selected(dear[:count]))
+        assert [holds for _, holds in found] == [*wanted, True, True]
+        assert f"on {12 - count} of 12 grids (all)" in found[0][0]
+    assert [holds for _, holds in judge(selected(fell=1.0))] == [True, True, True, False]
+    assert not judge(selected([("mnist", grid) for grid in grids.GRIDS]))[2][1]
+
+
+@pytest.mark.parametrize(("peak", "dear", "holds"), [(0.1, (), 5), (1.0, (), 5), (0.001, (), 0), (0.1, ("lam",), 1)])
+def test_a_criterion_peaks_where_the_probe_does_or_the_reading_fails(peak, dear, holds):
+    found = decide(TARGETS["spectral"].claims[0], selected([("mnist", grid) for grid in dear], peak=peak))
+    assert sum(reading["holds"] for reading in found["readings"]) == holds
+    assert f"peak at {peak:g}, of the probe at 0.1" in found["readings"][0]["figure"]

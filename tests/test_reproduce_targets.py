@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
-from krepes.reproduce import SCALES, TARGETS, Scale, reproduce, scalability
+from krepes.preset import presets
+from krepes.reproduce import SCALES, TARGETS, Scale, alignment, coverage, demographics, reproduce, scalability
 from krepes.reproduce.base import Target
+from krepes.reproduce.trial import SETTINGS, Trial, objective_of, side_by_side
 from krepes.runs.settings import Settings
 
 TABLES = {"adult", "bank", "covertype", "higgs"}
@@ -28,10 +31,23 @@ def embedded(monkeypatch):
         "krepes.reproduce.grids.GRIDS", {"lam": (0.01, 0.1), "lr": (1e-3, 1e-2), "spread weight": (0, 25)}
     )
     monkeypatch.setitem(SCALES, "quick", TINY)
+    monkeypatch.setattr(coverage, "DRAWS", 2)
     monkeypatch.setitem(scalability.SIZES, "quick", {scalability.FULL: (210, 240), scalability.FIXED: (210, 240)})
 
 
-NAMES = ["consistency", "coverage", "encoders", "faithfulness", "init", "landmarks", "repulsive", "samples", "spectral"]
+SAID = ("| yes |", "**no**", "**holds", "**does not hold**")
+NAMES = [
+    "alignment",
+    "consistency",
+    "coverage",
+    "encoders",
+    "faithfulness",
+    "init",
+    "landmarks",
+    "repulsive",
+    "samples",
+    "spectral",
+]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "scalability"])
@@ -46,4 +62,40 @@ def test_a_target_runs_draws_and_judges(name, embedded, tmp_path):
         assert len(known) == len(target.paper), "the paper's figures must stand beside rows that were measured"
     assert target.draw is None or (tmp_path / f"{name}-quick.png").stat().st_size > 5_000
     page = (tmp_path / f"{name}-quick.md").read_text()
-    assert f"`krepes reproduce {name} --scale quick`" in page and ("| yes |" in page or "**no**" in page)
+    assert f"`krepes reproduce {name} --scale quick`" in page and any(word in page for word in SAID)
+
+
+def test_groups_stand_side_by_side_under_our_settings_and_the_paper_s(embedded, tmp_path):
+    """Digits in place of faces: the claims name groups that digits do not have."""
+    made = Trial(TINY, 0, None, tmp_path)
+    found = demographics.run(made)
+    rows = found.rows.set_index(list(demographics.KEYS))["value"].sort_index()
+    assert not rows.index.duplicated().any() and set(found.pictures) == {"influence", "latent-cosine"}
+    for setting in SETTINGS:
+        shares = rows[setting, "influence", "share"].drop("all").groupby(level=0).sum()
+        assert shares.tolist() == pytest.approx([1.0] * len(shares))
+        assert 0 < rows[setting, "influence", "p", "all", "their own"] <= 1
+    assert not rows["ours", "influence"].equals(rows["paper", "influence"])
+
+
+def test_a_trial_fits_by_the_preset_at_the_sizes_of_its_scale(embedded, tmp_path):
+    trial = Trial(TINY, 0, None, tmp_path)
+    made = trial.experiment("adult")
+    ours, paper = trial.fit(made), trial.fit(made, preset="paper", m=20)
+    assert (ours.m, paper.m, ours.h, paper.h) == (TINY.m, 20, TINY.h, TINY.h)
+    assert ours.objective == "barlow_twins" and paper.objective_.centre is False
+    for name in ("centre", "cosine", "landmarks", "init", "relative", "steps"):
+        assert getattr(paper, name) == presets["paper"].arguments()[name]
+    assert trial.fit(made, preset="paper", objective="simclr", tol=1e-3).n_samples_ == TINY.streamed
+    table = side_by_side(lambda preset: pd.DataFrame([{"value": 1.0 if preset is None else 2.0}]))
+    assert dict(zip(table["setting"], table["value"], strict=True)) == {"ours": 1.0, "paper": 2.0}
+    assert objective_of(None, "byol") == "byol" and objective_of("paper", "byol").reduction == "sum"
+
+
+def test_covertype_has_its_columns_folded_and_one_by_one():
+    table = pd.DataFrame({"slope": [1, 2, 3], "soil": pd.Categorical(["a", "b", "a"], categories=["a", "b", "c"])})
+    found = alignment.tables_of(table, "covertype")
+    single = found[alignment.SINGLE]
+    assert list(found) == [alignment.FOLDED, alignment.SINGLE]
+    assert list(single) == ["slope", "soil_a", "soil_b", "soil_c"] and single["soil_a"].tolist() == [1.0, 0.0, 1.0]
+    assert list(alignment.tables_of(table, "adult")) == [alignment.FOLDED]

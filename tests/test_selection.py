@@ -99,7 +99,12 @@ def test_views_that_are_all_alike_find_nobody_and_fill_one_dimension():
     flat = FrozenEncoder(nn.Linear(6, 4))
     nn.init.zeros_(flat.module.weight)
     found = encoder_criteria(flat, ViewStream(torch.randn(20, 6), GaussianNoise(0.1)))
-    assert found["encoder_rankme"] == 1 and found["spread"] < 1e-6 and alarm(found["spread"], 1.0)
+    assert found["encoder_rankme"] == 1 and found["spread"] < 1e-6 and found["collapsed"]
+
+
+def test_the_alarm_asks_less_of_few_dimensions():
+    assert alarm(0.5, 2.9, 64) == "2.9 of 64 dimensions, below 3" and not alarm(0.5, 3.1, 64)
+    assert not alarm(0.5, 1.3, 2) and alarm(0.5, 1.2, 2)
 
 
 CURVE = pd.DataFrame({
@@ -236,3 +241,19 @@ def test_an_objective_without_moments_is_judged_by_samples(tmp_path, trainings):
     settings = replace(SMALL, objective="simclr", max_rows=60, m=10, damping=1.0)
     assert select(settings, "temperature", [0.2], tmp_path / "grid", **quiet).curve["rankme"].notna().all()
     assert trainings[0].loss_options == {"temperature": 0.2}
+
+
+def test_encoders_are_asked_about_the_same_views_or_not_by_retrieval(tmp_path, trainings, monkeypatch):
+    seen, real = [], selection.encoder_criteria
+
+    def watched(encoder, stream):
+        seen.append(stream.fingerprint())
+        return real(encoder, stream)
+
+    monkeypatch.setattr(selection, "encoder_criteria", watched)
+    select(SMALL, "augment_options.crop", [0.3, 0.9], tmp_path / "strengths", **quiet)
+    assert len(set(seen)) == 1 and [settings.augment_options["crop"] for settings in trainings] == [0.3, 0.9]
+    found = select(SMALL, "augment", ["crops", "images"], tmp_path / "kinds", **quiet)
+    assert len(set(seen[2:])) == 2 and found.by == "encoder_rankme" and found.curve["retrieval"].isna().all()
+    with pytest.raises(InvalidInputError, match="must ask every encoder about the same views"):
+        select(SMALL, "augment", ["crops"], tmp_path / "other", by="retrieval", **quiet)

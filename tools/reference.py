@@ -17,6 +17,7 @@ import typer
 import krepes
 from krepes import errors, registry
 from krepes.cli.app import app
+from krepes.preset import presets
 from krepes.runs.fields import PANELS
 from krepes.runs.settings import FIELDS, panel
 
@@ -53,6 +54,7 @@ def page() -> str:
         table(("file", "content"), [(f"`{k}`", v) for k, v in FILES.items()]),
         TOML,
         settings(),
+        paper(),
     ])
 
 
@@ -156,6 +158,16 @@ def settings() -> str:
     return table(("setting", "default", "meaning"), rows) + "\n"
 
 
+def paper() -> str:
+    """Return what each preset sets, and where the paper says so."""
+    parts = []
+    for preset in presets.values():
+        values = {**preset.values, **{f"objective {name}": given for name, given in preset.objectives.items()}}
+        rows = [(name, f"`{value!r}`", preset.sources[name]) for name, value in values.items()]
+        parts.append(f"### Preset `{preset.name}`\n\n{PRESET}\n" + table(("setting", "value", "where"), rows) + "\n")
+    return "\n".join(parts)
+
+
 def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
     lines = [heads, tuple("---" for _ in heads), *rows]
@@ -165,6 +177,9 @@ def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 HEAD = """# Reference
 
 Every public name with its first sentence; `help(name)` says the rest. Written from the code by `make reference`.
+"""
+PRESET = """`--preset NAME`, `preset = "NAME"` in TOML, `krepes.presets["NAME"].arguments(objective)` for `krepes.Krepes`. What you pass
+yourself beats it; the options of an objective are merged one by one. A run folder keeps the name and every value.
 """
 CODES = """### Exit codes
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
@@ -20,6 +22,7 @@ from krepes._checks import require_finite
 from krepes.audit.labels import Labels, require_count, shared_codes
 from krepes.errors import InvalidInputError
 
+Array = np.ndarray[Any, Any]
 PROBE_ROWS = 5000
 """Training samples of a probe in an audit: more make it hardly better."""
 
@@ -116,3 +119,19 @@ def halves(codes: Tensor) -> tuple[Tensor, Tensor]:
     """Split samples into two halves, every other one of each class: rows of ``codes`` ``(n,)``, ascending."""
     order = codes.argsort(stable=True)
     return order[::2].sort().values, order[1::2].sort().values
+
+
+def probe(Z_train: Array, y_train: Array, Z_test: Array, y_test: Array) -> float:
+    """Return how often a probe is right; it judges, and never chooses.
+
+    Args:
+        Z_train: Embeddings of training samples, ``(n, h)``.
+        y_train: Their classes, ``(n,)``.
+        Z_test: Embeddings of test samples, ``(t, h)``.
+        y_test: Their classes, ``(t,)``.
+
+    Returns:
+        The test accuracy of a logistic regression on standardised embeddings.
+    """
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
+    return float(classifier.fit(Z_train, y_train).score(Z_test, y_test))

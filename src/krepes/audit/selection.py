@@ -91,25 +91,26 @@ def view_retrieval(first: Tensor, second: Tensor) -> float:
     return float(torch.stack([own > C.amax(1), own > C.amax(0)]).double().mean())
 
 
-def encoder_criteria(encoder: FrozenEncoder, stream: ViewStream) -> dict[str, float]:
+def encoder_criteria(encoder: FrozenEncoder, stream: ViewStream) -> dict[str, Any]:
     """Return what can be said of an encoder without labels.
 
     Args:
         encoder: Frozen.
-        stream: Views of its training samples.
+        stream: Views of its training samples. Encoders are comparable if they are asked about the same views.
 
     Returns:
-        ``encoder_rankme`` of centred embeddings of un-augmented samples; ``retrieval`` of the second view by the first,
-        not a number if there is one view; ``spread``, the mean deviation of those embeddings as a part of their size.
+        ``encoder_rankme`` of centred embeddings of un-augmented samples; ``retrieval`` of one view by the other, not a
+        number if there is one view; ``spread``, the mean deviation of those embeddings as a part of their size; and
+        ``collapsed``, what the alarm says.
     """
     Z = _embedded(encoder, stream, RANKED)[0]
-    size = float(Z.square().mean().sqrt())
-    found = {"encoder_rankme": _centred_rankme(Z), "retrieval": float("nan")}
+    size, filled, retrieval = float(Z.square().mean().sqrt()), _centred_rankme(Z), float("nan")
+    spread = float(Z.std(0).mean()) / size if size > 0 else 0.0
     if stream.p > 1:
         drawn = [stream.with_seed(stream.seed + draw) for draw in range(DRAWS)]
-        shares = [view_retrieval(*_embedded(encoder, other, RETRIEVED, views=2)) for other in drawn]
-        found["retrieval"] = sum(shares) / DRAWS
-    return {**found, "spread": float(Z.std(0).mean()) / size if size > 0 else 0.0}
+        retrieval = sum(view_retrieval(*_embedded(encoder, other, RETRIEVED, views=2)) for other in drawn) / DRAWS
+    found = {"encoder_rankme": filled, "retrieval": retrieval, "spread": spread}
+    return {**found, "collapsed": alarm(spread, filled, Z.shape[1])}
 
 
 def _centred_rankme(Z: Tensor) -> float:
@@ -131,25 +132,25 @@ def _each(batch: Batch, views: int) -> list[Batch]:
     return [pytree.tree_map(lambda leaf, u=u: leaf[u], batch) for u in range(views)]
 
 
-def alarm(spread: float, encoder_rankme: float) -> str:
+def alarm(spread: float, filled: float, d: int) -> str:
     """Return why an encoder counts as collapsed, or the empty text.
 
     Args:
-        spread: Of its embeddings, as `encoder_criteria` has it.
-        encoder_rankme: The dimensions that they fill.
+        spread: Mean deviation of its embeddings as a part of their size.
+        filled: Dimensions that they fill, by RankMe.
+        d: Dimensions that they have; of few, fewer need to be filled.
 
     Returns:
         A few words with the figure and its limit.
 
     Example:
-        >>> alarm(0.01, 20.0)
+        >>> alarm(0.01, 20.0, 64)
         'spread 0.01, below 0.05'
     """
+    least = min(LEAST_RANKME, 1 + (d - 1) / 4)
     if spread < LEAST_SPREAD:
         return f"spread {spread:.2g}, below {LEAST_SPREAD:g}"
-    if encoder_rankme < LEAST_RANKME:
-        return f"{encoder_rankme:.2g} dimensions, below {LEAST_RANKME:g}"
-    return ""
+    return f"{filled:.2g} of {d} dimensions, below {least:g}" if filled < least else ""
 
 
 def choose(curve: pd.DataFrame, by: str) -> Selection:
@@ -210,9 +211,8 @@ def select_by_spectrum(models: Mapping[Any, Krepes], X: Batch | None = None, *, 
         raise InvalidInputError("there must be at least one model, got 0.")
     rows = []
     for value, model in models.items():
-        row: dict[str, Any] = {"value": value, **spectrum_of(model, X)}
+        row: dict[str, Any] = {"value": value, **spectrum_of(model, X), "collapsed": ""}
         if model.encoder_ is not None and hasattr(model, "stream_"):
             row |= encoder_criteria(model.encoder_, model.stream_)
-        row["collapsed"] = alarm(row["spread"], row["encoder_rankme"]) if "spread" in row else ""
         rows.append(row)
     return choose(pd.DataFrame(rows), by)

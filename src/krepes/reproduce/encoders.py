@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from krepes.audit.probing import probe
+from krepes.audit.probes import probe
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.probes import probe_encoder
 from krepes.reproduce.trial import Experiment, Trial

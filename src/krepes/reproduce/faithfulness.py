@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from krepes.audit import deletion_readings, faithfulness
+from krepes.audit.deletions import ANY
 from krepes.encoders import FrozenEncoder
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, PURPLE, new_figure, styled
 from krepes.reproduce.base import Findings, Target
@@ -71,7 +72,8 @@ def _deletions(table: pd.DataFrame) -> list[tuple[str, float]]:
     found = []
     for (vote, among), part in table.groupby(["vote", "among"], sort=False):
         reading, of = (str(vote), str(among)), part.set_index("method").astype({"estimate": float})
-        found += [(drop(reading, method), float(of["estimate"][method])) for method in SHOWN]
+        shown = SHOWN if among == ANY else SHOWN[:-1]  # random ones of the predicted class are those of the same class
+        found += [(drop(reading, method), float(of["estimate"][method])) for method in shown]
         found.append((drop(reading, MATCHED), float(of["matched"]["influence"])))
         for method in SHOWN[:2]:
             found.append((times(reading, method), float(of["times_random"][method])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from krepes.encoders import FrozenEncoder
 from krepes.figures import landmark_strips, latent_map
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
+from krepes.reproduce.claims import Claim, Reading
 from krepes.reproduce.trial import Experiment, Trial
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 DATA = ("cifar10", "mnist")
 TOP = 3
+TWICE = 2.0
 SHOWN = 6
 
 
@@ -133,6 +136,39 @@ def judge_repulsive(table: pd.DataFrame) -> list[tuple[str, bool]]:
     return verdicts
 
 
+def _times_random(table: pd.DataFrame, *, data: str) -> tuple[bool, str]:
+    """Return whether the top landmarks share the class at least twice as often as random ones."""
+    by = table[table["data"] == data].set_index("method")["mean"]
+    ratio = float(by["influence"] / by["random"])
+    figures = f"{by['influence']:.3f} against {by['random']:.3f}, {ratio:.1f} times"
+    return ratio >= TWICE, f"{figures} (latent cosine {by['latent cosine'] / by['random']:.1f} times)"
+
+
+def _mostly(table: pd.DataFrame, *, data: str) -> tuple[bool, str]:
+    """Return whether more than half of the top landmarks share the class."""
+    by = table[table["data"] == data].set_index("method")["mean"]
+    return bool(by["influence"] > 0.5), f"{by['influence']:.3f} (latent cosine {by['latent cosine']:.3f})"
+
+
+def _beyond(table: pd.DataFrame, *, data: str) -> tuple[bool, str]:
+    """Return whether the top landmarks share the class more often than latent neighbours."""
+    by = table[table["data"] == data].set_index("method")["mean"]
+    return bool(by["influence"] > by["latent cosine"]), f"{by['influence']:.3f} against {by['latent cosine']:.3f}"
+
+
+SAMPLES_CLAIMS = tuple(
+    Claim(
+        f"the top-{TOP} landmarks of a test image belong to its class ({name})",
+        (
+            Reading("at least twice as often as random ones", partial(_times_random, data=name)),
+            Reading("consistently: more than half of them", partial(_mostly, data=name)),
+            Reading("more often than latent neighbours", partial(_beyond, data=name)),
+        ),
+        "The paper shows a few pictures and no count. How often landmarks share the class depends on how well the "
+        "encoder separates classes; what the method adds is what it has over latent cosine on the same encoder.",
+    )
+    for name in DATA
+)
 SAMPLES = Target(
     name="samples",
     what="Test images with their top-3 landmarks (figures on sample-specific influence)",
@@ -143,6 +179,7 @@ SAMPLES = Target(
     note="the first test images of the split, not chosen. The paper shows pictures only; the table counts how many of "
     "the top-3 landmarks share the class, for each ranking.",
     judge=judge_samples,
+    claims=SAMPLES_CLAIMS,
 )
 REPULSIVE = Target(
     name="repulsive",

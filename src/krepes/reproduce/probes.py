@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krepes.audit.probing import probe
+from krepes.audit.probes import probe
 from krepes.encoders import FrozenEncoder
 from krepes.model import Krepes
 from krepes.reproduce.trial import Experiment

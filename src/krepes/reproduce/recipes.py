@@ -20,10 +20,10 @@ STANDARD: dict[str, dict[str, Any]] = {
     "bank": dict(TABLE, max_rows=25_000, epochs=8, encoder="mlp", encoder_options={"width": 256}),
     "covertype": dict(
         TABLE,
-        max_rows=100_000,
-        epochs=4,
-        lr=5e-4,
-        encoder_options={"width": 512, "out": 512},
+        max_rows=200_000,
+        epochs=2,
+        encoder="mlp",
+        encoder_options={"width": 1024, "depth": 1, "out": 1024},
         augment_options={"drop": 0.0, "noise": 0.01},
     ),
     "higgs": dict(
@@ -36,10 +36,13 @@ STANDARD: dict[str, dict[str, Any]] = {
     "mnist": dict(
         PICTURE,
         max_rows=50_000,
-        epochs=12,
-        encoder="mlp",
-        encoder_options={"width": 512, "depth": 2, "out": 512},
+        epochs=6,
+        lr=3e-3,
+        encoder="convnet",
+        encoder_options={"width": 24, "out": 512},
+        precision="bfloat16",
         augment="crops",
+        augment_options={"crop": 0.3},
     ),
     "cifar10": dict(
         PICTURE,
@@ -50,17 +53,18 @@ STANDARD: dict[str, dict[str, Any]] = {
         encoder="convnet",
         precision="bfloat16",
         augment="images",
-        augment_options={"crop": 0.25, "flip": 0.5, "side": 24.0},
+        augment_options={"crop": 0.2, "jitter": 0.4, "flip": 0.5, "grey": 0.2, "side": 24.0},
     ),
     "fairface": dict(
         PICTURE,
-        max_rows=12_500,
-        epochs=15,
-        batch_size=128,
-        encoder="resnet18",
-        encoder_options={"width": 16, "cifar_stem": False},
+        holdout=0.1,
+        epochs=6,
+        lr=3e-3,
+        encoder="convnet",
+        encoder_options={"width": 32, "out": 256},
+        precision="bfloat16",
         augment="images",
-        augment_options={"crop": 0.4, "flip": 0.5},
+        augment_options={"crop": 0.3, "jitter": 0.4, "flip": 0.5, "side": 24.0},
     ),
 }
 
@@ -72,11 +76,11 @@ FEWER: dict[str, dict[str, Any]] = {
 QUICK: dict[str, Any] = {"max_rows": 5_000, "epochs": 4}
 FULL: dict[str, dict[str, Any]] = {
     **{
-        name: {"max_rows": None, "epochs": 100, "encoder_options": {"width": 1032, "out": 256}}
+        name: {"max_rows": None, "epochs": 100, "encoder": "resmlp", "encoder_options": {"width": 1032, "out": 256}}
         for name in ("adult", "covertype", "higgs")
     },
     "bank": {"max_rows": None, "epochs": 100, "encoder_options": {"width": 512}},
-    "mnist": {"max_rows": None, "epochs": 100},
+    "mnist": {"max_rows": None, "epochs": 100, "precision": None},
     "cifar10": {
         "max_rows": None,
         "epochs": 1000,
@@ -86,7 +90,15 @@ FULL: dict[str, dict[str, Any]] = {
         "precision": None,
         "augment_options": {"crop": 0.25, "flip": 0.5, "grey": 0.2},
     },
-    "fairface": {"max_rows": None, "epochs": 200, "encoder": "resnet34", "encoder_options": {"width": 64}},
+    "fairface": {
+        "max_rows": None,
+        "epochs": 200,
+        "lr": 1e-3,
+        "encoder": "resnet34",
+        "encoder_options": {"width": 64},
+        "precision": None,
+        "augment_options": {"crop": 0.4, "flip": 0.5},
+    },
 }
 
 

@@ -14,13 +14,13 @@ import pandas as pd
 import torch
 from torch import nn
 
-from krepes.audit.probing import probe
+from krepes import registry
+from krepes.audit.probes import probe
 from krepes.audit.selection import (
     CRITERIA,
     OF_ENCODER,
     RECOMMENDED,
     Selection,
-    alarm,
     choose,
     encoder_criteria,
     require_criterion,
@@ -45,8 +45,10 @@ from krepes.views.source import evenly_spaced
 
 logger = logging.getLogger("krepes")
 COLUMNS = ("value", *CRITERIA, "spread", "probe", "collapsed")
-WITHOUT_ENCODER = "entropy_kernel"
-"""What chooses among kernels without a network."""
+WITHOUT_ENCODER, WITHOUT_VIEWS = "entropy_kernel", "encoder_rankme"
+"""What chooses among kernels without a network, and among encoders that have no views in common."""
+VIEWS = ("augment", "second_augment")
+"""Settings whose values prepare samples in their own way, so that encoders cannot be asked about the same views."""
 EMBEDDED, LABELLED, JUDGED, CLASSES = 2_000, 10_000, 5_000, 100
 """Samples for RankMe of objectives without moments; of a probe: training and test samples, and classes, at most."""
 
@@ -62,6 +64,7 @@ def select(
 ) -> Selection:
     """Train one encoder per value (or read given ones), fit a kernel model of each, and choose without labels.
 
+    Every encoder is asked about the same samples and views, those of the settings, also where their strengths vary.
     Everything that can be checked is checked before anything is trained. Finished values are kept in the folder and not
     trained again, an interrupted training goes on, and further values may be added in another call. A training that
     collapses is a row of the curve and no error.
@@ -78,13 +81,14 @@ def select(
     Returns:
         The selection. If the settings name a label, the curve has the accuracy of a ``probe``, which judges only.
     """
-    by = _criterion(settings, by)
+    by = _criterion(settings, name, by)
     grid = make_grid(settings, name, values)
     dataset = open_dataset(settings)
     train, test = split(dataset.n, settings)
     for variant in grid:
         _require_variant(variant, dataset, train, name)
-    shelf = Shelf.open(folder, settings, name, open_stream(settings, dataset, train).fingerprint())
+    judged = open_stream(settings, dataset, train)
+    shelf = Shelf.open(folder, settings, name, judged.fingerprint())
     rows = []
     for place, variant in enumerate(grid, start=1):
         row = shelf.finished(variant)
@@ -92,8 +96,9 @@ def select(
             state = "was finished before" if row is not None else "begins"
             logger.info("%s=%s (%d of %d) %s", name, variant.value, place, len(grid), state)
         if row is None:
-            stream = open_stream(variant.settings, dataset, train)
-            row = _measured(variant, shelf, dataset, stream, (train, test), progress)
+            own = open_stream(variant.settings, dataset, train) if name in VIEWS else judged
+            row = _measured(variant, shelf, dataset, own, (train, test), progress)
+            row |= {"retrieval": math.nan} if name in VIEWS else {}
             shelf.keep(variant, row)
         rows.append({"value": variant.value, **row})
     known = {key for row in rows for key in row}
@@ -101,14 +106,19 @@ def select(
     return _published(choose(curve, by), name, shelf.folder)
 
 
-def _criterion(settings: Settings, by: str | None) -> str:
-    """Return the criterion, after it was found to be one that these settings have."""
-    kernel = not is_trained(replace(settings, weights=None))
-    by = by or (WITHOUT_ENCODER if kernel else RECOMMENDED)
+def _criterion(settings: Settings, name: str, by: str | None) -> str:
+    """Return the criterion, after it was found to be one that this selection has."""
+    kernel = settings.kernel in registry.KERNELS
+    by = by or (WITHOUT_ENCODER if kernel else WITHOUT_VIEWS if name in VIEWS else RECOMMENDED)
     require_criterion(by, "--by")
     if kernel and by in OF_ENCODER:
         raise InvalidInputError(
             f"--by {by} judges an encoder, and {flag('kernel')} {settings.kernel} has none. Choose {WITHOUT_ENCODER}."
+        )
+    if name in VIEWS and by == "retrieval":
+        raise InvalidInputError(
+            f"--by {by} must ask every encoder about the same views, and --over {name} changes them. Choose "
+            f"{WITHOUT_VIEWS}."
         )
     return by
 
@@ -152,7 +162,7 @@ def _measured(
         assert isinstance(encoder, nn.Module)
         frozen = FrozenEncoder(encoder, output=output_of(settings))
         row |= encoder_criteria(frozen, stream)
-        row["collapsed"], embed = alarm(row["spread"], row["encoder_rankme"]), frozen.encode
+        embed = frozen.encode
     if not row["collapsed"]:
         model = fit(settings, shelf.folder / variant.slug, progress=progress).model
         row |= spectrum_of(model, _samples(model, stream))

@@ -1,0 +1,60 @@
+"""Halves of a model's landmarks, against models fitted with these landmarks alone; kappa over draws, by counting."""
+
+import numpy as np
+import pytest
+import torch
+
+from krepes.attribution import attribute
+from krepes.audit import class_coverage, mean_coverage
+from krepes.kernels import RBF
+from krepes.model import Krepes
+from krepes.reproduce.draws import half_models
+from krepes.views import GaussianNoise
+
+SETTINGS = {"h": 3, "augment": GaussianNoise(0.1), "centre": False, "cosine": False, "progress": False}
+
+
+@pytest.mark.parametrize(("objective", "near"), [("barlow_twins", 1e-12), ("simclr", 1e-6)])
+def test_a_half_is_the_model_of_its_landmarks(generator, objective, near):
+    """Rows of SimCLR are stored in float32 and solved to a tolerance; moments are exact."""
+    X = torch.randn(120, 4, generator=generator).double()
+    model = Krepes(RBF(2.0), m=16, objective=objective, **SETTINGS).fit(X)
+    seen = []
+    for kept, omega in half_models(model, 2, seed=1):
+        rows = model.landmarks_[kept].tolist()
+        damping = model.solution_.damping
+        alone = Krepes(RBF(2.0), landmarks=rows, objective=objective, damping=damping, **SETTINGS).fit(X)
+        wanted = attribute(alone, X[:1]).omega
+        np.testing.assert_allclose(omega, wanted, rtol=0, atol=near * float(wanted.max()))
+        seen.append(kept.tolist())
+    assert seen[0] != seen[1] and all(len(kept) == 8 for kept in seen)
+    assert len(model.landmark_ids_) == 16 and len(model.K_mm_) == 32, "the model itself is left as it was"
+
+
+def test_p_counts_the_orders_that_need_no_more():
+    labels = [0] * 5 + [1] * 5
+    found = class_coverage(torch.arange(10.0), labels, orders=400)
+    assert found.p == (1 + int((found.orders <= found.kappa).sum())) / 401
+    first = class_coverage(torch.tensor([1.0] * 4 + [9.0] + [8.0] + [0.0] * 4), labels, orders=2000)
+    assert first.kappa == 2 and first.p == pytest.approx(5 / 9, abs=0.04)  # two draws of different classes
+    assert first.orders.float().mean() == pytest.approx(first.random)
+
+
+def test_the_mean_over_draws_is_compared_with_means_of_random_orders(generator):
+    labels = torch.randint(3, (12,), generator=generator).tolist()
+    draws = [class_coverage(torch.rand(12, generator=generator), labels, orders=50, seed=s) for s in range(4)]
+    mean, chance, p = mean_coverage(draws)
+    assert mean == np.mean([draw.kappa for draw in draws])
+    means = [np.mean([draw.orders[i] for draw in draws]) for i in range(50)]
+    assert chance == pytest.approx(np.mean(means))
+    assert p == pytest.approx((1 + sum(value <= mean + 1e-9 for value in means)) / 51)
+    absent = class_coverage(torch.rand(3), ["a", "b", "a"], classes=["a", "b", "c"])
+    assert mean_coverage([*draws, absent]) == (mean, chance, p)
+    assert all(np.isnan(value) for value in mean_coverage([absent]))
+
+
+def test_orders_without_meaning_have_even_p_values(generator):
+    """Under the null p is uniform: over 200 random strengths its mean is 0.5 or a little more, for ties count."""
+    labels = [i % 4 for i in range(40)]
+    p = [class_coverage(torch.rand(40, generator=generator), labels, orders=200).p for _ in range(200)]
+    assert 0.47 < np.mean(p) < 0.65 and np.mean(np.array(p) <= 0.05) <= 0.09
