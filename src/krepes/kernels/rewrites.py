@@ -138,7 +138,7 @@ def _prelu(held: Held, input: Tensor, weight: Tensor) -> Tensor:
 def _exported() -> dict[Any, Rewrite]:
     """Return the operations of exported graphs, by the functions that they come from."""
     aten = torch.ops.aten
-    same = {
+    same: dict[Any, Callable[..., Any]] = {
         aten.linear.default: F.linear,
         aten.conv1d.default: F.conv1d,
         aten.conv2d.default: F.conv2d,
