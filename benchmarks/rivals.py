@@ -21,7 +21,7 @@ def torch_func(encoder: nn.Module, w: Tensor, X: Tensor, Y: Tensor, chunk: int) 
         return functional_call(encoder, leaves, (x.unsqueeze(0),))[0] @ w
 
     def jacobian(Z: Tensor) -> Tensor:
-        gradients = vmap(grad(scalar), in_dims=(None, 0))(parameters, Z)
+        gradients = vmap(grad(scalar), in_dims=(None, 0), randomness="same")(parameters, Z)
         return torch.cat([g.flatten(1) for g in gradients.values()], dim=1)
 
     return _contract(jacobian, X, Y, chunk)
@@ -34,7 +34,7 @@ def backward_loop(encoder: nn.Module, w: Tensor, X: Tensor, Y: Tensor, chunk: in
     def jacobian(Z: Tensor) -> Tensor:
         rows = []
         for z in Z:
-            gradients = torch.autograd.grad(encoder(z.unsqueeze(0))[0] @ w, parameters)
+            gradients = torch.autograd.grad(encoder(z.unsqueeze(0))[0] @ w, parameters, materialize_grads=True)
             rows.append(torch.cat([g.reshape(-1) for g in gradients]))
         return torch.stack(rows)
 

@@ -7,17 +7,7 @@ from torch import nn
 from krepes.encoders.convnet import ConvNet
 from krepes.encoders.resmlp import ResMLP
 from krepes.encoders.resnet import resnet18
-
-
-class Lambda(nn.Module):
-    def __init__(self, function, **modules):
-        super().__init__()
-        self.function = function
-        for name, module in modules.items():
-            setattr(self, name, module)
-
-    def forward(self, *args, **kwargs):
-        return self.function(self, *args, **kwargs)
+from networks_derived import DERIVED, Lambda
 
 
 class ViT(nn.Module):
@@ -220,6 +210,7 @@ NETWORKS = {
         ),
         lambda n, g: (torch.randn(n, 3, 8, generator=g), torch.randn(n, 4, 8, generator=g)),
     ),
+    **DERIVED,
 }
 
 

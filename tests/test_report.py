@@ -195,7 +195,7 @@ def test_every_ranking_stands_beside_its_baselines(full):
     methods = [{row[0].text for row in table.rows} for table in ranked]
     across = [table for table in found if table.caption.startswith(("Gap of each column", "Samples anchored"))]
     methods += [{head.text for head in table.columns} for table in across]
-    assert len(ranked) == 6 and len(across) == 3
+    assert len(ranked) == 11 and len(across) == 3
     for names in methods:
         assert {"influence (ours)", "latent cosine", "kernel similarity", "random"} <= names, names
 

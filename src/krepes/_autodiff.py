@@ -46,4 +46,5 @@ def per_sample_jacobian(
     function: Callable[[dict[str, Tensor], Any], Tensor], parameters: dict[str, Tensor], X: Any
 ) -> dict[str, Tensor]:
     """Return the Jacobians of ``function(parameters, x)`` ``(r,)`` at each sample: ``(n, r, *shape)`` per parameter."""
-    return torch.func.vmap(lambda x: torch.func.jacrev(function)(parameters, x))(X)
+    # Some networks draw numbers in eval mode that change nothing (a layer's chance of being dropped).
+    return torch.func.vmap(lambda x: torch.func.jacrev(function)(parameters, x), randomness="same")(X)

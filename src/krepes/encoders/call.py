@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any
 
@@ -93,7 +93,8 @@ def evaluation(module: nn.Module) -> Generator[None, None, None]:
     trainable = {parameter: parameter.requires_grad for parameter in module.parameters()}
     fused = torch.backends.mha.get_fastpath_enabled()
     try:
-        module.eval()
+        with suppress(NotImplementedError):  # an exported graph has one mode
+            module.eval()
         for parameter in trainable:
             parameter.requires_grad_(False)
         torch.backends.mha.set_fastpath_enabled(False)

@@ -48,9 +48,10 @@ class Twins(nn.Module):
     def embed(self, encoder: nn.Module, X: Batch) -> Tensor:
         """Return the embeddings ``(b, d)`` of samples by an encoder of this kind, in its mode and with its graph."""
         device, dtype = home(encoder)
-        with torch.autocast(device.type, self.precision, enabled=self.precision is not None):
-            Y = call(encoder, cast(X, device, dtype), self.output)
-        return Y if self.precision is None else Y.to(dtype)
+        if self.precision is None:
+            return call(encoder, cast(X, device, dtype), self.output)
+        with torch.autocast(device.type, self.precision):
+            return call(encoder, cast(X, device, dtype), self.output).to(dtype)
 
     def forward(self, x_a: Batch, x_b: Batch, *w: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss, with row weights ``w`` ``(b,)`` if given, and the embeddings ``(b, d)`` of one view."""

@@ -43,18 +43,36 @@ def attention(
 ) -> tuple[Tensor, Tensor | None] | None:
     """Return ``(output (L, N, E), weights or None)``, or ``None`` where this form does not cover the call."""
     exotic = bias_k is not None or static_k is not None or static_v is not None or add_zero_attn
-    packed = in_proj_weight is not None and query is key and key is value
-    apart = use_separate_proj_weight and in_proj_bias is None
-    if exotic or query.ndim != 3 or not (packed or apart) or (training and dropout_p > 0):
+    if exotic or query.ndim != 3 or (training and dropout_p > 0):
         return None
-    if packed:
-        q, k, v = F.linear(query, in_proj_weight, in_proj_bias).chunk(3, dim=-1)  # type: ignore[arg-type]
+    if in_proj_weight is not None and query is key and key is value:
+        q, k, v = F.linear(query, in_proj_weight, in_proj_bias).chunk(3, dim=-1)
     else:
-        q, k, v = F.linear(query, q_proj_weight), F.linear(key, k_proj_weight), F.linear(value, v_proj_weight)  # type: ignore[arg-type]
+        apart = (q_proj_weight, k_proj_weight, v_proj_weight)
+        W = apart if in_proj_weight is None else in_proj_weight.chunk(3)
+        b = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        q, k, v = (F.linear(x, w, c) for x, w, c in zip((query, key, value), W, b, strict=True))  # type: ignore[arg-type]
     out, weights = _attend(q, k, v, num_heads, attn_mask, key_padding_mask)
     out = F.linear(out, out_proj_weight, out_proj_bias)
     shown = weights.mean(1) if average_attn_weights else weights
     return out, shown if need_weights else None
+
+
+def weighted_values(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor | None:
+    """Return ``F.scaled_dot_product_attention`` written out, so that a bias table among its masks is seen as added."""
+    if attn_mask is None or attn_mask.dtype == torch.bool or dropout_p > 0 or is_causal or enable_gqa:
+        return None
+    logits = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    return (logits + attn_mask).softmax(-1) @ value
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Any, padding: Any) -> tuple[Tensor, Tensor]:

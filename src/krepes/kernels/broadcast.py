@@ -1,67 +1,86 @@
-"""Free parameters that a network adds, multiplies or repeats: class tokens, positions, layer scales.
+"""Parameters that a network adds, multiplies or repeats: class tokens, positions, layer scales, bias tables.
 
-The parameter is stretched over the batch, so its gradient at one sample is the output's gradient there (times the other
-operand for a product), summed over the axes along which it was stretched.
+All samples share such a value. It is handed to the operation as a fresh tensor, stretched to the result's shape where
+the operation is elementwise; autograd's gradient in that tensor then has the samples along one axis, and the gradient
+at one sample is its part there, summed over the other axes along which the value was stretched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from krepes.kernels.forms import Form, Vector
 from krepes.kernels.layers import BatchLayout, Rule, Site, layouts
 
+ELEMENTWISE = frozenset(
+    "add radd iadd sub subtract rsub isub mul multiply rmul imul div divide true_divide truediv rtruediv rdiv itruediv "
+    "pow rpow maximum minimum where addcmul addcdiv lerp".split()
+)
+"""Operations that stretch their tensors to one shape, by their names without underscores."""
 
-class BroadcastRule(Rule):
-    """``p + x``, ``p * x`` or ``p.expand(...)`` for a free parameter ``p``."""
 
-    def __init__(self, name: str, result: Callable[..., Tensor], *, scaled: bool = False) -> None:
-        self.name, self.result, self.scaled = f"free parameter ({name})", result, scaled
+class SharedRule(Rule):
+    """A value of parameters that meets data: the samples are along a stretched or a repeated axis."""
+
+    name = "free parameter"
 
     def bind(self, *args: Any, **kwargs: Any) -> Site:
-        """Return the parameter as the weight and the other operand, if there is one, as the input."""
-        free = [arg for arg in args if isinstance(arg, nn.Parameter)]
-        if len(free) != 1 or kwargs:
-            raise TypeError("no rule for two parameters in one operation, or for its other options")
-        other = next((arg for arg in args if isinstance(arg, Tensor) and arg is not free[0]), free[0])
-        with torch.no_grad():
-            shape = self.result(*(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)).shape
-        return Site(self, other, free[0], None, {"shape": shape})
-
-    def layouts(self, site: Site, n: int) -> list[BatchLayout]:
-        """Return the whole axes of size ``n`` along which the parameter is stretched."""
-        p = self._aligned(site)
-        return [option for option in layouts(self.lead(site), n) if option.kind == "whole" and p[option.axis] == 1]
+        """Return the site of a fresh tensor and the value that it was stretched from, the two arguments."""
+        fresh, value = args
+        return Site(self, fresh, value, None, {})
 
     def lead(self, site: Site) -> torch.Size:
-        """Return all axes of the result."""
-        return torch.Size(site.settings["shape"])
+        """Return all axes."""
+        return site.x.shape
 
     def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
         """Return the written-out gradient, summed over the stretched axes."""
         p = self._aligned(site)
-        axes = [1 + i for i, size in enumerate(p[: layout.axis] + p[layout.axis + 1 :]) if size == 1]
+        rest = [*p[: layout.axis], *p[layout.axis + 1 :]]
+        axes = [2 + i for i, size in enumerate(rest) if size == 1]
+        if p[layout.axis] == 1:
+            axes.append(1)
         pieces = []
         for part in d:
-            g = (part * site.x if self.scaled else part).movedim(layout.axis, 0)
+            g = self._samples_first(part, n, layout)
             pieces.append((g.sum(axes) if axes else g).reshape(n, -1))
         return Vector(torch.cat(pieces, dim=1))
 
-    def _aligned(self, site: Site) -> torch.Size:
-        """Return the parameter's shape with ones in front, as long as the result's."""
+    def value(self, site: Site, value: Tensor, n: int, layout: BatchLayout) -> Tensor:
+        """Return the value for one sample: of one that was repeated along the sample axis, the first part."""
+        p = self._aligned(site)
+        if p[layout.axis] == 1:
+            return value
+        return self._samples_first(value.reshape(p), n, layout)[0]
+
+    @staticmethod
+    def _samples_first(x: Tensor, n: int, layout: BatchLayout) -> Tensor:
+        """Return ``(n, k, *rest)``: the sample axis in front, then what was folded into it."""
+        x = x.movedim(layout.axis, 0)
+        return x.unflatten(0, (-1, n)).transpose(0, 1) if layout.kind == "minor" else x.unflatten(0, (n, -1))
+
+    @staticmethod
+    def _aligned(site: Site) -> torch.Size:
+        """Return the value's shape with ones in front, as long as the result's."""
         assert site.weight is not None
-        return torch.Size([1] * (len(site.settings["shape"]) - site.weight.ndim) + list(site.weight.shape))
+        return torch.Size([1] * (site.x.ndim - site.weight.ndim) + list(site.weight.shape))
+
+    def layouts(self, site: Site, n: int) -> list[BatchLayout]:
+        """Return the axes that could hold the samples: stretched ones first."""
+        options = layouts(self.lead(site), n)
+        p = self._aligned(site)
+        return sorted(options, key=lambda option: (option.kind != "whole", p[option.axis] != 1))
 
 
-ADDED, MULTIPLIED = BroadcastRule("added", torch.add), BroadcastRule("multiplied", torch.mul, scaled=True)
-BROADCAST_RULES: dict[Any, Rule] = {
-    **dict.fromkeys([torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__], ADDED),
-    **dict.fromkeys([torch.mul, torch.multiply, Tensor.mul, Tensor.__mul__, Tensor.__rmul__], MULTIPLIED),
-    Tensor.expand: BroadcastRule("expanded", Tensor.expand),
-    Tensor.repeat: BroadcastRule("repeated", Tensor.repeat),
-}
-"""The operations through which a free parameter is served without a pass of its own."""
+SHARED = SharedRule()
+"""Serves whatever no other rule knows, as far as the samples can be told apart."""
+
+
+def stretched(func: Any, tensors: list[Tensor], x: Tensor) -> Tensor:
+    """Return ``x``, detached, in the shape that an elementwise function brings its tensors to, or as it is."""
+    if str(getattr(func, "__name__", "")).split(".")[0].strip("_") not in ELEMENTWISE:
+        return x.detach()
+    return x.detach().expand(torch.broadcast_shapes(*[tensor.shape for tensor in tensors]))

@@ -10,16 +10,13 @@ counts samples, for a network may fold tokens or frames into the batch or put th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from krepes.kernels.forms import Form, Lookup, Outer, Vector
-from krepes.kernels.patches import Patches, Window
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,11 @@ class BatchLayout:
         if self.kind == "minor":
             x = x.unflatten(0, (-1, n)).transpose(0, 1)
         return x.reshape(n, -1, *kept)
+
+    def fits(self, lead: torch.Size, n: int) -> bool:
+        """Return whether the leading axes hold ``n`` samples so."""
+        size = lead[self.axis] if self.axis < len(lead) else 0
+        return size == n if self.kind == "whole" else size > 0 and size % n == 0
 
 
 def layouts(lead: torch.Size, n: int) -> list[BatchLayout]:
@@ -77,11 +79,15 @@ class Rule(ABC):
     def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
         """Return the gradient form of the chosen parameters from one output gradient per head."""
 
+    def value(self, site: Site, value: Tensor, n: int, layout: BatchLayout) -> Tensor:
+        """Return the value, made of parameters, in which the form is the gradient at each of ``n`` samples."""
+        return value
+
     def split(self, g: Tensor, weight: torch.Size | None, bias: torch.Size | None) -> list[Tensor]:
-        """Split a flat gradient of one head, ``(P,)``, into those of the group's weight and bias."""
+        """Split flat gradients of one head, ``(n, P)``, into those of the group's weight and bias, ``(n, *shape)``."""
         shapes = [shape for shape in (weight, bias) if shape is not None]
-        parts = g.split([shape.numel() for shape in shapes])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        parts = g.split([shape.numel() for shape in shapes], dim=1)
+        return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _heads(d: list[Tensor], n: int, layout: BatchLayout) -> Tensor:
@@ -90,18 +96,18 @@ def _heads(d: list[Tensor], n: int, layout: BatchLayout) -> Tensor:
     return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
 
 
-class _Affine(Rule):
+class Affine(Rule):
     """Shared by linear layers and convolutions: ``[weight, bias]`` are the columns of one outer product."""
 
     def split(self, g: Tensor, weight: torch.Size | None, bias: torch.Size | None) -> list[Tensor]:
         """Split the columns of the outer product: the last one is the bias."""
         if weight is None or bias is None:
             return super().split(g, weight, bias)
-        G = g.reshape(weight[0], -1)
-        return [G[:, :-1].reshape(weight), G[:, -1]]
+        G = g.reshape(len(g), weight[0], -1)
+        return [G[..., :-1].reshape(-1, *weight), G[..., -1]]
 
 
-class LinearRule(_Affine):
+class LinearRule(Affine):
     """``F.linear``: tokens are all leading axes but the sample axis."""
 
     name = "linear"
@@ -120,86 +126,6 @@ class LinearRule(_Affine):
         if not weight:
             return Vector(D.sum(1))
         return Outer(layout.tokens(site.x, n, 1).unsqueeze(2), D.unsqueeze(2), bias=bias)
-
-
-class ConvRule(_Affine):
-    """``F.conv1d``, ``F.conv2d``, ``F.conv3d`` with stride, padding, dilation and groups."""
-
-    def __init__(self, axes: int) -> None:
-        self.axes = axes
-        self.name = f"conv{axes}d"
-
-    def bind(
-        self,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Site:
-        """Return the call's parts; ``padding="same"`` is done here, for it can be unequal on the two sides."""
-        kernel, gap = tuple(weight.shape[2:]), self._tuple(dilation)
-        if padding == "same":
-            total = [g * (k - 1) for k, g in zip(kernel, gap, strict=True)]
-            input = F.pad(input, [side for t in reversed(total) for side in (t // 2, t - t // 2)])
-        around = self._tuple(0 if isinstance(padding, str) else padding)
-        window = Window(kernel, self._tuple(stride), around, gap, groups)
-        return Site(self, input, weight, bias, {"window": window})
-
-    def _tuple(self, value: Any) -> tuple[int, ...]:
-        values = (value,) if isinstance(value, int) else tuple(int(v) for v in value)
-        return values * self.axes if len(values) == 1 else values
-
-    def lead(self, site: Site) -> torch.Size:
-        """Return the picture axis."""
-        return site.x.shape[:1] if site.x.ndim == self.axes + 2 else torch.Size([])
-
-    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
-        """Return patches, or the summed output gradient for a bias alone."""
-        D = torch.stack([layout.tokens(part, n, self.axes + 1) for part in d], dim=2)  # (n, f, r, O, *out)
-        if not weight:
-            return Vector(D.flatten(4).sum((1, 4)).flatten(1))
-        return Patches(layout.tokens(site.x, n, self.axes + 1), D, site.settings["window"], bias=bias)
-
-
-class NormRule(Rule):
-    """Normalisations ``weight · x̂ + bias``: the gradient is the sum of ``d · x̂`` and of ``d`` over tokens."""
-
-    def __init__(self, name: str, bind: Callable[..., tuple[Tensor, Tensor | None, Tensor | None, Any]]) -> None:
-        self.name = name
-        self._bind = bind
-
-    def bind(self, *args: Any, **kwargs: Any) -> Site:
-        """Return the call's parts; the function that normalises without the parameters is kept in the settings."""
-        x, weight, bias, normalise = self._bind(*args, **kwargs)
-        per_channel = self.name != "layer_norm" and self.name != "rms_norm"
-        return Site(self, x, weight, bias, {"normalise": normalise, "per_channel": per_channel})
-
-    def lead(self, site: Site) -> torch.Size:
-        """Return the axes over which the parameters are shared."""
-        if site.settings["per_channel"]:
-            return torch.Size([site.x.shape[0], *site.x.shape[2:]])
-        return site.x.shape[: site.x.ndim - self._features(site)]
-
-    def _features(self, site: Site) -> int:
-        parameter = site.weight if site.weight is not None else site.bias
-        assert parameter is not None
-        return parameter.ndim
-
-    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
-        """Return the written-out gradient: one or two numbers per channel and head."""
-        x_hat = site.settings["normalise"](site.x)
-        x_hat = x_hat.movedim(1, -1) if site.settings["per_channel"] else x_hat
-        pieces: list[Tensor] = []
-        for part in d:
-            part = part.movedim(1, -1) if site.settings["per_channel"] else part
-            if weight:
-                pieces.append(layout.tokens(part * x_hat, n, self._features(site)).sum(1).flatten(1))
-            if bias:
-                pieces.append(layout.tokens(part, n, self._features(site)).sum(1).flatten(1))
-        return Vector(torch.cat(pieces, dim=1))
 
 
 class EmbeddingRule(Rule):
@@ -235,61 +161,3 @@ class EmbeddingRule(Rule):
         if site.settings["padding"] is not None:
             D = D * (ids != site.settings["padding"]).unsqueeze(2)
         return Lookup(ids, D, V=site.weight.shape[0])
-
-
-def _layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
-    return input, weight, bias, lambda x: F.layer_norm(x, normalized_shape, eps=eps)
-
-
-def _rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-    return input, weight, None, lambda x: F.rms_norm(x, normalized_shape, eps=eps)
-
-
-def _group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
-    return input, weight, bias, lambda x: F.group_norm(x, num_groups, eps=eps)
-
-
-def _batch_norm(
-    input: Tensor,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Any:
-    return input, weight, bias, lambda x: F.batch_norm(x, running_mean, running_var, eps=eps)
-
-
-def _instance_norm(
-    input: Tensor,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Any:
-    return (
-        input,
-        weight,
-        bias,
-        lambda x: F.instance_norm(x, running_mean, running_var, use_input_stats=use_input_stats, eps=eps),
-    )
-
-
-LAYER_RULES: dict[Any, Rule] = {
-    F.linear: LinearRule(),
-    F.conv1d: ConvRule(1),
-    F.conv2d: ConvRule(2),
-    F.conv3d: ConvRule(3),
-    F.layer_norm: NormRule("layer_norm", _layer_norm),
-    F.rms_norm: NormRule("rms_norm", _rms_norm),
-    F.group_norm: NormRule("group_norm", _group_norm),
-    F.batch_norm: NormRule("batch_norm", _batch_norm),
-    F.instance_norm: NormRule("instance_norm", _instance_norm),
-    F.embedding: EmbeddingRule(),
-}
-"""The rule that serves each layer function; a new layer enters here."""

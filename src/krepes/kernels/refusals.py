@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointFunction
 
 from krepes import batches
 from krepes._checks import require_finite
 from krepes.batches import Batch
 from krepes.errors import UnsupportedEncoderError
 
+RECOMPUTES = (
+    "the encoder recomputes layers in its backward pass (torch.utils.checkpoint), where they cannot be watched. Switch "
+    "gradient checkpointing off: one batch at a time needs little memory."
+)
+"""Said of an encoder with gradient checkpointing."""
 COLLAPSED = 1e-6
 """Embeddings that differ by less than this part of their size are one point."""
 
@@ -50,6 +57,29 @@ def require_supported(encoder: nn.Module) -> None:
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise UnsupportedEncoderError(f"parameter '{name}' is not initialised: run the encoder once on a batch.")
         require_finite(parameter.detach(), f"parameter '{name}'")
+
+
+def require_watchable(name: str, device: torch.device) -> None:
+    """Raise if a layer runs where its gradient is not what it seems.
+
+    Args:
+        name: A parameter that takes part.
+        device: Where it is.
+
+    Raises:
+        UnsupportedEncoderError: Inside autocast, or inside a checkpoint of the older kind, which hides the graph.
+    """
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        raise UnsupportedEncoderError(
+            f"the layer of '{name}' runs under autocast ({torch.get_autocast_dtype(device.type)}), which the encoder "
+            f"switches on inside its forward pass: gradients of so few digits are noise to a kernel. Switch it off "
+            f"there (torch.autocast(..., enabled=False)) and pass the encoder in float32."
+        )
+    frame = None if torch.is_grad_enabled() else sys._getframe()
+    while frame is not None:
+        if frame.f_code is CheckpointFunction.forward.__code__:
+            raise UnsupportedEncoderError(RECOMPUTES)
+        frame = frame.f_back
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ layout, a parameter also used elsewhere) is replaced by per-sample gradients the
 from __future__ import annotations
 
 import fnmatch
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,13 +29,11 @@ from krepes.encoders.outputs import Output
 from krepes.errors import NotFittedError, UnsupportedEncoderError
 from krepes.kernels.capture import Call, capture
 from krepes.kernels.forms import Form, Vector
-from krepes.kernels.groups import Group, gradient_form, group_parameters
-from krepes.kernels.layers import BatchLayout
+from krepes.kernels.groups import Group, Pass, gradient_form
 from krepes.kernels.per_sample import PerSample
-from krepes.kernels.refusals import require_batch_free, require_supported
+from krepes.kernels.refusals import RECOMPUTES, require_batch_free, require_supported
+from krepes.kernels.settle import PROBE, settle
 
-PROBE = 3
-"""Samples of the first check: few, and a number that token counts seldom equal."""
 LOOKED_AT = 64
 """Samples among which the most varied are taken for it: on blank ones every layout of tokens agrees with autograd."""
 
@@ -78,21 +77,26 @@ class Tangent:
         assert self.encoder.dtype is not None
         self.dtype, self.device = self.encoder.dtype, self.encoder.device
         self.groups: list[Group] | None = None
+        self.spent = [0.0, 0.0]
 
     def forms(self, X: Batch) -> list[Form]:
         """Return one form a group for ``n`` samples: the layers', the loose parameters' if any, the head's."""
         self.probe(X)
         X = self.encoder.cast(X)
         batches.require_usable(X, "the input of the encoder")
+        n = batches.count(X)
+        started = time.process_time()
         with self.encoder.evaluating():
-            Z, calls, _ = capture(self.encoder, X, self._names(), self.cotangents)
-            self._require_same_calls(calls)
+            captured = capture(self.encoder, X, self._names(), self.cotangents)
+            self._require_same_calls(captured.calls, n)
             assert self.groups is not None
-            n = batches.count(X)
-            forms = [gradient_form(group, calls, self.layouts, n, self.heads) for group in self.groups]
+            seen = Pass(captured.calls, self.layouts, n, self.heads)
+            forms = [gradient_form(group, seen) for group in self.groups]
+            between = time.process_time()
             if self.per_sample is not None:
                 forms.append(Vector(self.per_sample(X, self.cotangents).detach()))
-        forms.append(Vector(torch.nn.functional.pad(Z, (0, 1), value=1.0)))
+        self.spent = [self.spent[0] + between - started, self.spent[1] + time.process_time() - between]
+        forms.append(Vector(torch.nn.functional.pad(captured.Z, (0, 1), value=1.0)))
         return forms
 
     def coverage(self) -> list[ParameterRule]:
@@ -106,10 +110,11 @@ class Tangent:
         """
         if self.groups is None:
             raise NotFittedError("the rules are chosen on the first samples: call the kernel on some data first.")
-        served = {name: group.rule for group in self.groups for name in (group.weight, group.bias) if name}
+        served = {name: group.rule for group in self.groups for name in group.names}
         if self.per_sample is not None:
             how = "per-sample gradients" + ("" if self.per_sample.vectorised else ", one sample at a time")
-            served |= dict.fromkeys(self.per_sample.names, how)
+            share = self.spent[1] / max(sum(self.spent), 1e-9)
+            served |= dict.fromkeys(self.per_sample.names, f"{how}: together {share:.0%} of the time so far")
         rows = []
         for name, parameter in self.encoder.parameters.items():
             rule = served.get(name, "unused: the output does not depend on it" if name in self.tracked else "left out")
@@ -134,7 +139,7 @@ class Tangent:
         }
 
     def _names(self) -> dict[int, str]:
-        return {id(parameter): name for name, parameter in self.tracked.items()}
+        return {id(parameter): name for name, parameter in self.tracked.items() if name in self.watched}
 
     def probe(self, X: Batch) -> None:
         """Choose the rules on three of the first samples of ``X``; nothing happens if that was done before.
@@ -153,10 +158,7 @@ class Tangent:
                 with self.encoder.evaluating():
                     self._choose_rules(first)
             except CheckpointError as error:
-                raise UnsupportedEncoderError(
-                    "the encoder recomputes layers in its backward pass (torch.utils.checkpoint), where they cannot be "
-                    "watched. Switch gradient checkpointing off: one batch at a time needs little memory."
-                ) from error
+                raise UnsupportedEncoderError(RECOMPUTES) from error
 
     def _choose_rules(self, X: Batch) -> None:
         """Choose the groups and each call's layout on three samples, against autograd."""
@@ -166,35 +168,35 @@ class Tangent:
         w = (2 * torch.rand(self.heads, d, generator=draw, dtype=torch.float64) - 1) / d**0.5
         self.cotangents = (w / self.heads**0.5).to(self.device, self.dtype)
         c = torch.rand(PROBE, generator=draw, dtype=torch.float64).to(self.device, self.dtype) + 0.5
-        _, calls, loose = capture(self.encoder, X, self._names(), self.cotangents[:1])
+        self.watched = set(self.tracked)
+        captured = capture(self.encoder, X, self._names(), self.cotangents[:1])
         expected = self._autograd(X, c)
-        self.groups = self._settle(calls, loose, c, expected)
-        self.signature = [(call.weight, call.bias) for call in calls]
-        served = {name for group in self.groups for name in (group.weight, group.bias)}
-        reached = {name for name, gradient in expected.items() if gradient is not None}
-        free = [name for name in self.tracked if name in reached - served]
-        self.per_sample = PerSample(self.encoder, free) if free else None
-        captured = sum(call.site.x.numel() + 2 * call.shape.numel() for call in calls) / PROBE
-        written = 2 * sum(self.tracked[name].numel() for name in free)
-        self.bytes_per_sample = (captured + written) * (1 + self.heads) * self.cotangents.element_size()
-
-    def _settle(self, calls: list[Call], loose: set[str], c: Tensor, expected: dict[str, Tensor | None]) -> list[Group]:
-        """Return the groups that agree with autograd, and set each call's layout: the first one that does."""
-        options = [call.site.rule.layouts(call.site, PROBE) for call in calls]
-        choice = [0] * len(calls)
+        self.idle = {name for name, gradient in expected.items() if gradient is None}
+        self._require_gradients(captured.switched_off)
         while True:
-            used_up = [call for call, k, option in zip(calls, choice, options, strict=True) if k >= len(option)]
-            loose |= {name for call in used_up for name in (call.weight, call.bias) if name}
-            groups = group_parameters(calls, loose)
-            self.layouts = [
-                option[k] if k < len(option) else BatchLayout(0, "whole")
-                for k, option in zip(choice, options, strict=True)
-            ]
-            wrong = [group for group in groups if not self._agrees(group, calls, c, expected)]
-            if not wrong:
-                return groups
-            for i in {i for group in wrong for i in group.calls}:
-                choice[i] += 1
+            groups, layouts = settle(captured.calls, c, expected, self.idle)
+            served = {name for group in groups for name in group.names}
+            if self.watched <= served | self.idle:
+                break
+            self.watched = served | self.idle  # nothing is spent on parameters that no rule serves
+            captured = capture(self.encoder, X, self._names(), self.cotangents[:1])
+        self.groups, self.layouts = groups, layouts
+        self.signature = [call.signature for call in captured.calls]
+        free = [name for name in self.tracked if name not in self.watched]
+        self.per_sample = PerSample(self.encoder, free) if free else None
+        mixed = [name for group in groups for name in group.mixed]
+        taken = sum(call.site.x.numel() + 2 * call.shape.numel() for call in captured.calls) / PROBE
+        written = 2 * sum(self.tracked[name].numel() for name in [*free, *mixed])
+        self.bytes_per_sample = (taken + written) * (1 + self.heads) * self.cotangents.element_size()
+
+    def _require_gradients(self, switched_off: set[str]) -> None:
+        names = [name for name in self.tracked if name in switched_off & self.idle]
+        if names:
+            raise UnsupportedEncoderError(
+                f"the layer of '{names[0]}' runs with gradients switched off (torch.no_grad or torch.inference_mode "
+                f"inside the forward pass), so it has no tangent. Switch them on there, or name the other parameters: "
+                f"EmpiricalNTK(encoder, parameters=[...])."
+            )
 
     def _autograd(self, X: Batch, c: Tensor) -> dict[str, Tensor | None]:
         """Return the gradient of ``Σ c_i f_1(x_i)`` in each tracked parameter, by plain autograd."""
@@ -204,29 +206,27 @@ class Tangent:
             return dict.fromkeys(leaves)
         return dict(zip(leaves, torch.autograd.grad(out, list(leaves.values()), allow_unused=True), strict=True))
 
-    def _agrees(self, group: Group, calls: list[Call], c: Tensor, expected: dict[str, Tensor | None]) -> bool:
-        """Return whether the group's gradients, summed with weights ``c``, are autograd's."""
-        rule = calls[group.calls[0]].site.rule
-        names = [name for name in (group.weight, group.bias) if name]
-        shapes = [self.tracked[name].shape if name else None for name in (group.weight, group.bias)]
-        flat = gradient_form(group, calls, self.layouts, PROBE, 1).weighted_sum(c)
-        scale = max((float(g.abs().max()) for g in expected.values() if g is not None), default=0.0)
-        tolerance = 1e-3 if self.dtype != torch.float64 else 1e-9
-        for name, part in zip(names, rule.split(flat, *shapes), strict=True):
-            reference = expected[name]
-            reference = torch.zeros_like(self.tracked[name]) if reference is None else reference
-            gap = float((part - reference).abs().max())
-            if gap > tolerance * (float(reference.abs().max()) + 1e-3 * scale):
-                return False
-        return True
-
-    def _require_same_calls(self, calls: list[Call]) -> None:
-        found = [(call.weight, call.bias) for call in calls]
+    def _require_same_calls(self, calls: list[Call], n: int) -> None:
+        """Raise if the forward pass of a batch is not that of the first samples."""
+        found = [call.signature for call in calls]
         if found != self.signature:
             raise UnsupportedEncoderError(
                 f"the encoder made {len(found)} layer calls on this batch and {len(self.signature)} on the first one, "
                 f"or in another order: its forward pass depends on the data. A tangent kernel needs one fixed network."
             )
+        used = {i for group in self.groups or () for i in group.calls}
+        for i, (call, layout) in enumerate(zip(calls, self.layouts, strict=True)):
+            if i in used and not layout.fits(call.site.rule.lead(call.site), n):
+                raise UnsupportedEncoderError(
+                    f"the layer of '{call.names[0]}' got {tuple(call.site.x.shape)} from a batch of {n} samples, and "
+                    f"on the first samples a fixed number of rows each: which samples reach it depends on the data. "
+                    f"A tangent kernel needs one fixed network; leave that layer out with parameters=[...]."
+                )
+            if i not in used and call.gradients and set(call.names) <= self.idle:
+                raise UnsupportedEncoderError(
+                    f"'{call.names[0]}' takes part in this batch's embeddings and took none in those of the first "
+                    f"samples: the forward pass depends on the data. A tangent kernel needs one fixed network."
+                )
 
 
 def _choose(every: dict[str, nn.Parameter], patterns: list[str], include_frozen: bool) -> dict[str, nn.Parameter]:

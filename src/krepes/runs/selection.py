@@ -151,7 +151,7 @@ def _measured(
     """Return the criteria of one value; its encoder is trained if it is not given."""
     settings, row = variant.settings, dict[str, Any](collapsed="")
     if is_trained(settings):
-        path = shelf.encoder(variant, training_of(settings))
+        path = shelf.weights(variant, training_of(settings))
         try:
             pretrain_run(settings, path, progress=progress)
         except CollapsedEncoderError as error:

@@ -66,7 +66,7 @@ class Shelf:
         publish_bytes(note, _json(begun))
         return cls(folder)
 
-    def encoder(self, variant: Variant, training: dict[str, Any]) -> Path:
+    def weights(self, variant: Variant, training: dict[str, Any]) -> Path:
         """Return the file of a value's encoder: its own, or that of an earlier value with the same training."""
         key = json.dumps(training, sort_keys=True)
         return self.encoders.setdefault(key, self.folder / f"{variant.slug}.safetensors")
