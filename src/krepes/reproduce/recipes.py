@@ -20,7 +20,7 @@ STANDARD: dict[str, dict[str, Any]] = {
     "bank": dict(TABLE, max_rows=25_000, epochs=8, encoder="mlp", encoder_options={"width": 256}),
     "covertype": dict(
         TABLE,
-        max_rows=200_000,
+        max_rows=100_000,
         epochs=2,
         encoder="mlp",
         encoder_options={"width": 1024, "depth": 1, "out": 1024},
