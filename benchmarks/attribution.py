@@ -31,18 +31,15 @@ RIDGES = (1e-3, 1e-1, 1e1, 1e3)
 def dattri_trak(study: Study, encoder: nn.Module, ridge: float) -> Tensor:
     """Return dattri's TRAK scores of every row for every margin, ``(n, t)``, with no projection of its own."""
     from dattri.algorithm.trak import TRAKAttributor
-    from dattri.func.utils import flatten_func
     from dattri.task import AttributionTask
     from torch.utils.data import DataLoader, TensorDataset
 
     views = study.views().views_of(torch.arange(study.n))
 
-    @flatten_func(encoder)  # type: ignore[untyped-decorator]
     def row_loss(parameters: Any, pair: Any) -> Tensor:
         Y = functional_call(encoder, parameters, (torch.stack([part.flatten() for part in pair]),))
         return cosine_distance(Y[:1], Y[1:]) + cosine_distance(Y[1:], Y[:1])
 
-    @flatten_func(encoder)  # type: ignore[untyped-decorator]
     def margin(parameters: Any, of: Any) -> Tensor:
         x, group = of
         Z = functional_call(encoder, parameters, (torch.cat([x.reshape(1, -1), study.reference]),))
