@@ -14,11 +14,12 @@ from krepes._checks import require_range
 from krepes.errors import InvalidInputError
 from krepes.figures import render
 from krepes.reproduce.claims import Claim, decide
-from krepes.reproduce.parts import Findings, commit_of_code, publish_bytes, run_part
+from krepes.reproduce.parts import Findings, commit_of_code, run_part
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
 from krepes.reproduce.trial import Trial
 from krepes.runs.store import versions
+from krepes.storage.files import publish_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

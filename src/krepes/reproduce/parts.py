@@ -13,10 +13,14 @@ import pandas as pd
 
 from krepes.figures import render
 from krepes.reproduce.trial import Trial
-from krepes.storage.files import publish
+from krepes.storage.files import publish_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+UNKNOWN = "unknown"
+"""The commit of code without a history."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +86,6 @@ def run_part(target: Runnable, trial: Trial, folder: Path, commit: str) -> Part:
     return Part(found.rows, list(pictures))
 
 
-UNKNOWN = "unknown"
-
-
 def commit_of_code() -> str:
     """Return the commit of the code, and whether the code differs from it; ``unknown`` without its history."""
     head, changes = _git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", "--", ".")
@@ -98,9 +99,3 @@ def _git(*arguments: str) -> str | None:
     package = Path(__file__).parents[1]
     found = subprocess.run(["git", "-C", package, *arguments], capture_output=True, text=True)
     return found.stdout.strip() if found.returncode == 0 else None
-
-
-def publish_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, with the folders on its way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    publish(path, lambda temporary: temporary.write_bytes(content))
