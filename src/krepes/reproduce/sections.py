@@ -41,6 +41,22 @@ def _figures(claim: Mapping[str, Any]) -> str:
     return "<br>".join(f"{r['name']}: {r['figure']} ({'yes' if r['holds'] else 'no'})" for r in readings)
 
 
+def hours(stories: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how long the results took in all, those that were timed."""
+    timed = {name: details["seconds"] for name, details in stories.items() if "seconds" in details}
+    if not timed:
+        return ""
+    longest = max(timed, key=lambda name: timed[name])
+    return (
+        f"The targets of the paper ({len(timed)}) took {sum(timed.values()) / 3600:.1f} hours in all here, "
+        f"`{longest}` longest with {timed[longest] / 60:.0f} minutes; stored encoders were not trained again.\n"
+    )
+
+
+def _minutes(details: Mapping[str, Any]) -> str:
+    return f"{details['seconds'] / 60:.1f} minutes"
+
+
 def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
     """Return the part of a page about one target.
 
@@ -60,9 +76,10 @@ def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
     parts = "".join(f" --{flag} {value}" for flag in ("only", "without") for value in details.get(flag, ()))
     command = f"`krepes reproduce {name} --scale {scale['name']}{fewer}{parts}` ({sizes})"
     seeds = "1 seed" if scale["seeds"] == 1 else f"{scale['seeds']} seeds"
+    took = f", {_minutes(details)}" if "seconds" in details else ""
     return "\n".join([
         f"## {name}\n",
-        f"{details['what']}. {command}, commit {details['commit']}, {seeds}.\n",
+        f"{details['what']}. {command}, commit {details['commit']}, {seeds}{took}.\n",
         details["note"] + "\n",
         *(f"![{details['what']}]({pictures}/{picture})\n" for picture in details["pictures"]),
         markdown(shown),
