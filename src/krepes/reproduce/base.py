@@ -151,7 +151,7 @@ def retell(target: Target, details: Mapping[str, Any]) -> dict[str, Any]:
     table = _measured(details)
     verdicts = [] if target.judge is None else target.judge(table)
     checks = [{"check": check, "holds": bool(holds)} for check, holds in verdicts]
-    claims = [decide(claim, table) for claim in target.claims]
+    claims = [decide(claim, table) for claim in target.claims if claim.judged_by(table)]
     words = {"what": target.what, "note": target.note, "keys": list(target.keys), "across": target.across}
     return {**details, **words, "checks": checks, "claims": claims}
 

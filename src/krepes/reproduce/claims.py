@@ -34,11 +34,17 @@ class Claim:
         sentence: What is claimed, in plain words.
         readings: At least one; the first is the one that the text suggests first.
         why: One sentence: what decides between the readings, or why the claim fails.
+        data: The one data set that it is about; without its rows in the table the claim is not judged.
     """
 
     sentence: str
     readings: tuple[Reading, ...]
     why: str
+    data: str | None = None
+
+    def judged_by(self, table: pd.DataFrame) -> bool:
+        """Return whether a table has what the claim is about."""
+        return self.data is None or self.data in set(table["data"])
 
 
 def under_each(settings: Iterable[str], readings: Iterable[Reading]) -> tuple[Reading, ...]:
