@@ -118,7 +118,12 @@ def above(limit):
 
 @pytest.mark.parametrize(
     ("limits", "verdict"),
-    [((1.0, 1.5), "holds"), ((5.0, 1.0), "holds under: reading 1"), ((5.0, 6.0), "does not hold"), ((1.0,), "holds")],
+    [
+        ((1.0, 1.5), "holds"),
+        ((5.0, 1.0), "holds under 1 of 2 readings: reading 1"),
+        ((5.0, 6.0), "does not hold"),
+        ((1.0,), "holds"),
+    ],
 )
 def test_a_claim_is_judged_under_each_of_its_readings(limits, verdict, tmp_path, three_seeds):
     readings = tuple(Reading(f"reading {place}", above(limit)) for place, limit in enumerate(limits))
