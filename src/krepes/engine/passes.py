@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from krepes.budget import Budget
+from krepes.engine.known import KnownRows
 from krepes.engine.moments import Moments
 from krepes.engine.rows import collect_moments, input_size, samples_within
 from krepes.engine.rowstore import RowStore, store_rows
@@ -27,6 +28,7 @@ def collect(
     prepared: Any,
     K: Tensor,
     *,
+    known: KnownRows | None = None,
     workdir: str | Path | None,
     budget: Budget,
     progress: bool,
@@ -39,6 +41,7 @@ def collect(
         kernel: The kernel.
         prepared: What ``kernel.prepare`` returned for the ``q`` landmark points.
         K: Gram matrix of the landmark points, ``(q, q)``.
+        known: Rows that need not be computed.
         workdir: A folder for finished shards, from which a killed pass resumes, and for the rows; without it rows go
             to a temporary folder that lives as long as they are used.
         budget: The memory budget.
@@ -53,6 +56,7 @@ def collect(
             kernel,
             prepared,
             K,
+            known=known,
             inputs=objective.needs_inputs,
             trace=objective.needs_trace,
             shards=None if workdir is None else Path(workdir) / "moments",
@@ -61,7 +65,9 @@ def collect(
         )
     temporary = tempfile.TemporaryDirectory(prefix="krepes-rows-") if workdir is None else None
     folder = Path(temporary.name if temporary is not None else workdir or "")
-    rows = store_rows(stream, kernel, prepared, K, folder / "rows", memory_budget=budget, progress=progress)
+    rows = store_rows(
+        stream, kernel, prepared, K, folder / "rows", known=known, memory_budget=budget, progress=progress
+    )
     return replace(rows, temporary=temporary)
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
+from krepes.engine.known import KnownRows
 from krepes.engine.rows import (
     Views,
     Watched,
@@ -126,6 +127,7 @@ def store_rows(
     K: Tensor,
     path: str | Path,
     *,
+    known: KnownRows | None = None,
     dtype: torch.dtype = torch.float32,
     shard_batches: int = 64,
     memory_budget: MemoryBudget = DEFAULT_BUDGET,
@@ -139,6 +141,7 @@ def store_rows(
         prepared: What ``kernel.prepare`` returned for the ``q`` landmark points.
         K: Gram matrix of the landmark points, ``(q, q)``.
         path: The folder to fill; it must be new, or begun by the same data, kernel and settings.
+        known: Rows that need not be computed.
         dtype: Type on disk, float32 or float64.
         shard_batches: Batches of the stream in a file.
         memory_budget: For the rows of a batch, bytes or text such as ``"2G"``; batches of the stream are cut to fit.
@@ -159,8 +162,9 @@ def store_rows(
     done: list[str] = _read_manifest(path)["shards"] if (path / "store.json").exists() else []
 
     def rows(shard: Views) -> Iterator[np.ndarray[Any, Any]]:
-        for _, X in shard:
-            for piece in pieces(X, kernel, prepared, len(K), budget, sums=False):
+        for indices, X in shard:
+            there = None if known is None else (indices, known)
+            for piece in pieces(X, kernel, prepared, len(K), budget, known=there, sums=False):
                 yield piece.Kbar[..., :-1].transpose(0, 1).to("cpu", dtype).numpy()
 
     number = -1

@@ -97,7 +97,8 @@ class StoredModel:
         model.n_samples_, model.p_, model.m_ = self.data["n"], self.data["p"], len(self.landmarks)
         model.landmarks_, model.landmark_ids_ = self.landmarks, self.landmark_ids
         model.points_, model.reference_ = self.points, self.reference
-        model.set_kernel(model.points_, self.choice.kind)
+        model.set_base(model.points_, self.choice.kind)
+        model.kernel_ = model.transformed(model.base_kernel_, model.reference_)
         model.kernel_choice_ = self.choice
         self.require_kernel(model.base_kernel_.describe(), folder)
         model.set_points()
