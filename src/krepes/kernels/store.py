@@ -172,10 +172,22 @@ class Prepared:
         if not self.spilled:
             self.sides = [_compact(side, self.dtype) for side in self.sides]
 
+    def size(self, forms: list[Form]) -> int:
+        """Return the bytes that the sides take, wherever they are kept."""
+        return sum(_bytes(form, form.route(self.m)) for form in forms) * self.m
+
+    def repeat(self, k: int) -> None:
+        """Put the first ``k`` samples in all other places too: a side of full size at the price of a few samples."""
+        for side in self.sides:
+            fields = [side.G] if side.form is None else [getattr(side.form, name) for name in side.form.fields]
+            for field in fields:
+                if field is not None:
+                    for start in range(k, self.m, k):
+                        field[start : start + k] = field[: min(k, self.m - start)]
+
     def _allocate(self, forms: list[Form]) -> None:
         routes = [form.route(self.m) for form in forms]
-        size = sum(_bytes(form, route) for form, route in zip(forms, routes, strict=True)) * self.m
-        if not self.budget.fits(size, share=1 / 2):
+        if not self.budget.fits(self.size(forms), share=1 / 2):
             self.folder = tempfile.TemporaryDirectory(prefix="krepes-")
         for i, (form, route) in enumerate(zip(forms, routes, strict=True)):
             if route == "explicit":

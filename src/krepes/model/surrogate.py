@@ -220,7 +220,10 @@ class Surrogate:
         return self.encoder_
 
     def _encoder_width(self) -> int:
-        return int(self._encoder().encode(batches.take(self.reference_, slice(0, 1))).shape[1])
+        self._encoder()
+        assert isinstance(self.base_kernel_, (EmpiricalNTK, SketchedNTK))
+        self.base_kernel_.tangent.probe(self.reference_)
+        return int(self.base_kernel_.tangent.cotangents.shape[1])
 
     def set_base(self, samples: Batch, kind: str) -> None:
         """Set the base kernel, for an encoder of a kind of `krepes.kernels.auto.KINDS`."""
