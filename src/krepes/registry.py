@@ -38,6 +38,7 @@ ENCODERS = {
     "resnet18": "krepes.encoders.resnet:resnet18",
     "resnet34": "krepes.encoders.resnet:resnet34",
     "resnet50": "krepes.encoders.resnet:resnet50",
+    "text": "krepes.encoders.text:TextEncoder",
 }
 ADAPTERS = {
     "timm": "krepes.encoders.adapters.timm:SOURCE",
@@ -71,6 +72,8 @@ AUGMENTATIONS = {
     "images": "krepes.runs.augment:images",
     "symmetric_cifar": "krepes.runs.augment:symmetric",
     "asymmetric_cifar": "krepes.runs.augment:asymmetric",
+    "words": "krepes.runs.augment:words",
+    "dropout": "krepes.runs.augment:dropout",
     "paper": "krepes.runs.augment:paper",
     "none": "krepes.runs.augment:none",
 }

@@ -79,7 +79,7 @@ class Study:
     hidden: Sequence[str] = ()
     predictions: Labels | None = None
     concepts: Sequence[ConceptVector] = ()
-    inputs: Literal["table", "image", "other"] = "other"
+    inputs: Literal["table", "image", "text", "other"] = "other"
     shown: int = 12
     k: int = 5
     counterfactual: bool = True
@@ -95,8 +95,8 @@ class Study:
         """Refuse material that does not belong together, before anything expensive is computed."""
         require_range(self.shown, "shown", low=1)
         require_range(self.k, "k", low=1, high=self.m)
-        if self.inputs not in {"table", "image", "other"}:
-            raise InvalidInputError(f"inputs={self.inputs!r} is unknown: choose 'table', 'image' or 'other'.")
+        if self.inputs not in {"table", "image", "text", "other"}:
+            raise InvalidInputError(f"inputs={self.inputs!r} is unknown: choose 'table', 'image', 'text' or 'other'.")
         named: dict[str, tuple[Any, Any]] = dict(self.groups)
         named |= {} if self.labels is None else {"labels": self.labels}
         named |= {} if self.tables is None else {"tables": self.tables}

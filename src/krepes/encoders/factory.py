@@ -110,7 +110,9 @@ def _require_sizes(name: str, arguments: dict[str, Any]) -> None:
             )
     w = sizes["width"]
     parameters = (
-        w * (sizes["d"] + sizes["out"] + (4 + 2 * sizes.get("depth", sizes.get("B", 0))) * w)
+        w * (sizes["buckets"] + sizes["out"] + (1 + 3 * sizes["depth"]) * w)
+        if "buckets" in sizes
+        else w * (sizes["d"] + sizes["out"] + (4 + 2 * sizes.get("depth", sizes.get("B", 0))) * w)
         if "d" in sizes
         else w * (6000 * w + 72 * sizes["in_channels"] + 36 * sizes.get("out", 0))
     )
