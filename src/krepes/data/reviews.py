@@ -91,7 +91,7 @@ def reviews(n: int = 600, *, seed: int = 0, rates: Rates | None = None) -> pd.Da
 
     Example:
         >>> reviews(600)["paid"].value_counts().to_dict()
-        {'no': 451, 'yes': 149}
+        {'no': 450, 'yes': 150}
     """
     require_range(n, "n", low=1)
     generator, rates = np.random.default_rng(seed), rates or Rates()

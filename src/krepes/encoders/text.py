@@ -11,6 +11,10 @@ from krepes.data.tokenizer import PAD
 from krepes.errors import InvalidInputError
 from krepes.views.tokens import kept_channels
 
+STRETCH = 40.0
+"""Rows of the table are that much smaller than what they stand for, so that they learn, and weigh in the kernel, as
+much as the layers behind them: a row takes part in few texts, a layer in all."""
+
 
 class TextEncoder(nn.Module):
     """Tokens to one embedding: a table, convolutions over three neighbours with shortcuts, the mean, a linear layer.
@@ -40,6 +44,7 @@ class TextEncoder(nn.Module):
         require_range(depth, "depth", low=0)
         self.config = {"name": "text", "buckets": buckets, "width": width, "depth": depth, "out": out}
         self.table = nn.Embedding(buckets, width, padding_idx=PAD)
+        nn.init.normal_(self.table.weight, std=1 / STRETCH)
         self.mixes = nn.ModuleList(nn.Linear(3 * width, width) for _ in range(depth))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(depth))
         self.last = nn.Linear(width, out)
@@ -65,7 +70,7 @@ class TextEncoder(nn.Module):
             )
         kept = input_ids != PAD if attention_mask is None else attention_mask != 0
         mask = kept.unsqueeze(2).to(self.table.weight.dtype)
-        x = self.table(input_ids)
+        x = STRETCH * self.table(input_ids)
         if dropout is not None:
             x = x * kept_channels(dropout, x.shape[1], x.shape[2]).to(x.dtype)
         x = x * mask
