@@ -45,9 +45,10 @@ ADAPTERS = {
     "torchvision": "krepes.encoders.adapters.torchvision:SOURCE",
     "openclip": "krepes.encoders.adapters.openclip:SOURCE",
     "hf": "krepes.encoders.adapters.huggingface:SOURCE",
+    "st": "krepes.encoders.adapters.sentences:SOURCE",
 }
 """Packages whose encoders are named ``prefix:name``, such as ``timm:resnet18``."""
-WITH_WEIGHTS = ("hf",)
+WITH_WEIGHTS = ("hf", "st")
 """Prefixes whose names are folders that hold the weights."""
 LOSSES = {
     "barlow_twins": "krepes.encoders.losses:barlow_twins",

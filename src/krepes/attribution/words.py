@@ -21,7 +21,7 @@ from torch import Tensor
 from krepes import batches
 from krepes.batches import Batch
 from krepes.data.marks import MarkedText, marked
-from krepes.data.tokenizer import Tokenizer
+from krepes.data.tokenizer import Tokenizer, Tokens
 from krepes.data.tokens import IDS
 from krepes.errors import InvalidInputError
 from krepes.kernels.entk import EmpiricalNTK
@@ -46,14 +46,10 @@ class TokenParts:
     Attributes:
         first: Of each token of the one, ``(length,)``, float64.
         second: Of each token of the other, ``(length,)``.
-        first_agrees: Whether the other text has the token too.
-        second_agrees: The same for the other.
     """
 
     first: Tensor
     second: Tensor
-    first_agrees: Tensor
-    second_agrees: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +127,7 @@ class TokenTable:
         if self.mean is not None:
             first = first - (X.d[i] * self.mean[X.ids[i]]).sum(1)
             second = second - (Y.d[j] * self.mean[Y.ids[j]]).sum(1)
-        return TokenParts(first, second, same.any(1), same.any(0))
+        return TokenParts(first, second)
 
     def offset(self, Y: Lookup, j: int) -> float:
         """Return ``<Ḡ, G_y - Ḡ>`` for text ``j``: what a centred kernel takes off for all texts alike."""
@@ -172,23 +168,29 @@ def agreements(
         ]
         return Agreements(plain[0], plain[1], tuple(float("nan") for _ in pairs), str(error))
     X, Y, K = table.lookup(samples[0]), table.lookup(others[0]), table.kernel(samples[0], others[0])
-    total, agree = torch.zeros_like(X.d[:, :, 0]), torch.zeros_like(X.ids, dtype=torch.bool)
+    tokens = [tokenizer.tokens(text) for text in samples[1]]
+    told = {j: tokenizer.tokens(others[1][j]) for _, j in pairs}
     parts = [table.parts(X, i, Y, j) for i, j in pairs]
-    strongest = torch.zeros(len(total))
-    for (i, j), part in zip(pairs, parts, strict=True):
-        strongest[i] = max(float(strongest[i]), float((part.second * part.second_agrees).max()))
+    both = [(_has(tokens[i], told[j]), _has(told[j], tokens[i])) for i, j in pairs]
+    strongest, total = [0.0] * len(tokens), [[0.0] * len(those.ids) for those in tokens]
+    agree = [[False] * len(those.ids) for those in tokens]
+    for (i, j), part, (first, second) in zip(pairs, parts, both, strict=True):
+        shared = [value for value, has in zip(part.second.tolist(), second, strict=False) if has]
+        strongest[i] = max([strongest[i], *shared])
         if K[i, j] > 0:
-            total[i] += part.first
-            agree[i] |= part.first_agrees
-    first = [_marked(text, tokenizer, total[i], agree[i]) for i, text in enumerate(samples[1])]
-    second = [
-        _marked(others[1][j], tokenizer, part.second, part.second_agrees, float(strongest[i]))
-        for (i, j), part in zip(pairs, parts, strict=True)
+            total[i] = [a + b for a, b in zip(total[i], part.first.tolist(), strict=False)]
+            agree[i] = [a or b for a, b in zip(agree[i], first, strict=True)]
+    one = [marked(text, tokens[i].spans, total[i], agree[i]) for i, text in enumerate(samples[1])]
+    other = [
+        marked(others[1][j], told[j].spans, part.second.tolist(), second, strongest[i])
+        for (i, j), part, (_, second) in zip(pairs, parts, both, strict=True)
     ]
     given = [float(part.first.sum()) - table.offset(Y, j) for (_, j), part in zip(pairs, parts, strict=True)]
-    shares = [one / float(K[i, j]) if K[i, j] else float("nan") for (i, j), one in zip(pairs, given, strict=True)]
-    return Agreements(tuple(first), tuple(second), tuple(shares))
+    shares = [g / float(K[i, j]) if K[i, j] else float("nan") for (i, j), g in zip(pairs, given, strict=True)]
+    return Agreements(tuple(one), tuple(other), tuple(shares))
 
 
-def _marked(text: str, tokenizer: Tokenizer, parts: Tensor, agree: Tensor, strongest: float = 0.0) -> MarkedText:
-    return marked(text, tokenizer.tokens(text).spans, parts.tolist(), agree.tolist(), strongest)
+def _has(tokens: Tokens, other: Tokens) -> list[bool]:
+    """Return for each token whether another text has the same piece: an equal number may be a chance of the hash."""
+    known = set(other.pieces)
+    return [piece in known for piece in tokens.pieces]

@@ -42,10 +42,12 @@ class Tokens:
     Attributes:
         ids: Of the tokens.
         spans: Where in the text each of them, or its word, stands; an empty span for one that stands nowhere.
+        pieces: What each of them stands for: two may share a number and not a piece.
     """
 
     ids: Sequence[int]
     spans: Sequence[Span]
+    pieces: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +101,7 @@ class HashedTokenizer:
         True
     """
 
-    buckets: int = 8192
+    buckets: int = 16384
     longest: int = 128
 
     def __post_init__(self) -> None:
@@ -117,13 +119,17 @@ class HashedTokenizer:
         """Return the pieces of a text; each has the span of its whole word."""
         ids: list[int] = []
         spans: list[Span] = []
+        found: list[str] = []
         for word in WORD.finditer(text):
             for place, piece in enumerate(pieces(word[0])):
                 ids.append(bucket(piece, place > 0, self.buckets))
                 spans.append(word.span())
+                found.append(f"##{piece}" if place else piece)
             if len(ids) >= self.longest:
-                return Tokens(ids[: self.longest], spans[: self.longest])
-        return Tokens(ids, spans) if ids else Tokens([EMPTY], [(0, 0)])
+                break
+        if not ids:
+            return Tokens([EMPTY], [(0, 0)], [""])
+        return Tokens(ids[: self.longest], spans[: self.longest], found[: self.longest])
 
 
 def pieces(word: str) -> list[str]:

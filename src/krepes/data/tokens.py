@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,14 @@ class TokenizedTexts:
         tokenizer: What made the tokens.
         flat: The tokens of all texts, one text after another, int32.
         starts: Where each text starts among them, and where the last one ends, ``(n + 1,)``.
+        width: Length to which every batch is padded, and texts are cut; by default that of the longest in the batch.
     """
 
     texts: Sequence[str]
     tokenizer: Tokenizer
     flat: np.ndarray[Any, np.dtype[np.int32]] = field(repr=False)
     starts: np.ndarray[Any, np.dtype[np.int64]] = field(repr=False)
+    width: int | None = None
 
     def __len__(self) -> int:
         return self.n
@@ -46,6 +48,11 @@ class TokenizedTexts:
         """Return the tokens of one text."""
         return self.flat[self.starts[row] : self.starts[row + 1]]
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        return int(np.diff(self.starts).max())
+
     def take(self, indices: Tensor) -> dict[str, Tensor]:
         """Return some texts as an encoder takes them.
 
@@ -53,10 +60,10 @@ class TokenizedTexts:
             indices: ``(b,)``.
 
         Returns:
-            ``input_ids`` and ``attention_mask``, ``(b, length of the longest of them)``, int64.
+            ``input_ids`` and ``attention_mask``, ``(b, length of the longest of them, or width)``, int64.
         """
-        rows = [self.ids(row) for row in indices.tolist()]
-        longest = max((len(row) for row in rows), default=1)
+        rows = [self.ids(row)[: self.width] for row in indices.tolist()]
+        longest = self.width or max((len(row) for row in rows), default=1)
         ids = np.full((len(rows), longest), self.tokenizer.vocabulary.pad, dtype=np.int64)
         mask = np.zeros((len(rows), longest), dtype=np.int64)
         for place, row in enumerate(rows):
@@ -65,12 +72,13 @@ class TokenizedTexts:
         return {IDS: torch.from_numpy(ids), MASK: torch.from_numpy(mask)}
 
 
-def tokenized(texts: Sequence[str], tokenizer: Tokenizer | None = None) -> TokenizedTexts:
+def tokenized(texts: Sequence[str], tokenizer: Tokenizer | None = None, *, one_width: bool = False) -> TokenizedTexts:
     """Return texts as samples.
 
     Args:
         texts: At least one.
         tokenizer: By default a `HashedTokenizer`, which suits the encoder ``text`` of this package.
+        one_width: Pad all batches to the longest of all texts: needed by encoders with a table of positions.
 
     Returns:
         The samples.
@@ -94,4 +102,5 @@ def tokenized(texts: Sequence[str], tokenizer: Tokenizer | None = None) -> Token
         raise InvalidInputError(f"all {len(texts)} texts are empty: there is nothing to read.")
     rows = [np.asarray(tokenizer.tokens(text).ids, dtype=np.int32) for text in texts]
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    return TokenizedTexts(texts, tokenizer, np.concatenate(rows), starts)
+    found = TokenizedTexts(texts, tokenizer, np.concatenate(rows), starts)
+    return replace(found, width=found.longest) if one_width else found

@@ -51,7 +51,7 @@ def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
           )
         )
     """
-    make = _find(factory) if isinstance(factory, str) else factory
+    make = find(factory) if isinstance(factory, str) else factory
     if isinstance(make, nn.Module):
         if arguments:
             raise InvalidInputError(f"{_named(arguments)} cannot be passed to an encoder that is already built.")
@@ -131,7 +131,8 @@ def _called(make: Callable[..., Any], arguments: dict[str, Any], problem: str) -
         raise InvalidInputError(f"{problem}: it tried to end the program. It must return a module.") from error
 
 
-def _find(name: str) -> Any:
+def find(name: str) -> Any:
+    """Return what a name means: an encoder of this package or of another, or what ``module:name`` imports."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     adapted = registry.adapter(name)

@@ -37,7 +37,7 @@ class TextEncoder(nn.Module):
         torch.Size([2, 4])
     """
 
-    def __init__(self, *, buckets: int = 8192, width: int = 64, depth: int = 2, out: int = 64) -> None:
+    def __init__(self, *, buckets: int = 16384, width: int = 64, depth: int = 2, out: int = 64) -> None:
         super().__init__()
         for name, size in (("buckets", buckets), ("width", width), ("out", out)):
             require_range(size, name, low=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,9 +12,15 @@ from krepes.data.sentences import TEXT
 from krepes.data.text import printable
 from krepes.data.tokenizer import HashedTokenizer, Tokenizer
 from krepes.data.tokens import TokenizedTexts, tokenized
+from krepes.encoders.adapters.folders import require_folder
+from krepes.encoders.adapters.sentences import limited_tokenizer
+from krepes.encoders.adapters.tokenizers import ForeignTokenizer, folder_tokenizer, load_tokenizer
 from krepes.errors import InvalidInputError
 from krepes.runs.columns import missing
 from krepes.runs.settings import Settings, flag
+
+OWN = "text"
+"""The encoder of this package, which has no table of positions: its batches may have any length."""
 
 
 def text_column(frame: pd.DataFrame, settings: Settings, name: str) -> str:
@@ -53,12 +60,43 @@ def read_texts(column: pd.Series[Any], settings: Settings, name: str) -> Tokeniz
             f"{flag('text_column')}: column {column.name!r} of {name} holds {found}, not texts. Name the column with "
             f"the texts."
         )
-    return tokenized([value if isinstance(value, str) else "" for value in column], open_tokenizer(settings))
+    texts = [value if isinstance(value, str) else "" for value in column]
+    return tokenized(texts, open_tokenizer(settings), one_width=settings.encoder not in {None, OWN})
 
 
 def open_tokenizer(settings: Settings) -> Tokenizer:
-    """Return what makes tokens of texts: as told, else that of the encoder, else hashed pieces of words."""
-    return HashedTokenizer(longest=settings.max_tokens)
+    """Return what makes tokens of texts: as told, else that of the encoder's folder, else hashed pieces of words.
+
+    Args:
+        settings: Their ``tokenizer``, ``encoder`` and ``max_tokens``.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        InvalidInputError: If there is no such tokenizer, or the encoder takes no texts.
+    """
+    adapted = registry.adapter(settings.encoder)
+    if settings.tokenizer is not None:
+        try:
+            return load_tokenizer(settings.tokenizer, settings.max_tokens)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{flag('tokenizer')}: {error}") from error
+    if adapted is None:
+        return HashedTokenizer(longest=settings.max_tokens)
+    if adapted[0] not in registry.WITH_WEIGHTS:
+        raise InvalidInputError(
+            f"{flag('encoder')}: {settings.encoder} takes images, and the samples are texts. Encoders of texts are "
+            f"text, hf:FOLDER, st:FOLDER or module:factory."
+        )
+    if adapted[0] == "st":
+        return ForeignTokenizer(limited_tokenizer(adapted[1]), settings.max_tokens)
+    return ForeignTokenizer(folder_tokenizer(require_folder(adapted[1])), settings.max_tokens)
+
+
+def imports_code(settings: Settings) -> bool:
+    """Say whether opening the texts of some settings imports a module that they name."""
+    return settings.tokenizer is not None and ":" in settings.tokenizer and not Path(settings.tokenizer).is_dir()
 
 
 def require_textual(settings: Settings) -> None:
