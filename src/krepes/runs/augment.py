@@ -105,11 +105,11 @@ def asymmetric(of: Material) -> Augmentation:
     return views.asymmetric_cifar(of.mean, of.std) if of.mean else views.asymmetric_cifar()
 
 
-def words(of: Material, *, drop: float = 0.2, mask: float = 0.1, crop: float = 0.7, swap: float = 0.1) -> Augmentation:
+def words(
+    of: Material, *, drop: float = 0.2, mask: float | None = None, crop: float = 0.7, swap: float = 0.1
+) -> Augmentation:
     """Crop texts to at least the part ``crop`` of their words, drop words, swap neighbours, hide a run of them."""
-    known = of.words("words")
-    parts = [views.WordCrop(known, crop), views.WordDrop(known, drop), views.WordSwap(known, swap)]
-    return Compose(*parts, *([views.SpanMask(known, mask)] if mask > 0 else []))
+    return views.word_views(of.words("words"), drop=drop, mask=mask, crop=crop, swap=swap)
 
 
 def dropout(of: Material, *, rate: float = 0.1) -> Augmentation:

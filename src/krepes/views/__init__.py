@@ -8,7 +8,7 @@ from krepes.views.images import GaussianBlur, Normalise, asymmetric_cifar, symme
 from krepes.views.noise import Noise
 from krepes.views.stream import ViewStream
 from krepes.views.tabular import FeatureDrop, GaussianNoise, Scarf
-from krepes.views.tokens import Dropout, SpanMask, WordCrop, WordDrop, WordSwap
+from krepes.views.tokens import Dropout, SpanMask, WordCrop, WordDrop, WordSwap, word_views
 
 __all__ = [
     "Augmentation",
@@ -36,4 +36,5 @@ __all__ = [
     "WordSwap",
     "asymmetric_cifar",
     "symmetric_cifar",
+    "word_views",
 ]

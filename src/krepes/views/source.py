@@ -184,6 +184,11 @@ def _of_loader(loader: DataLoader[Any]) -> tuple[Source, int | None]:
 def _require_numbers(data: Batch) -> None:
     """Refuse what is no dense array of real numbers, before it fails deep inside torch or is read without its mask."""
     for leaf in batches.leaves(data):
+        if isinstance(leaf, str):
+            raise InvalidInputError(
+                "the source holds texts, and an encoder takes tokens. Pass krepes.data.tokenized(texts), with the "
+                "tokenizer of your encoder if it is not the one of this package."
+            )
         if not isinstance(leaf, (Tensor, np.ndarray)):
             raise InvalidInputError(
                 f"the source holds a {type(leaf).__name__}, but only tensors and arrays (n, ...) can be indexed by "

@@ -17,7 +17,7 @@ from krepes.batches import MASK, Batch
 from krepes.data.tokenizer import Vocabulary
 from krepes.data.tokens import IDS
 from krepes.errors import InvalidInputError
-from krepes.views.base import Augmentation
+from krepes.views.base import Augmentation, Compose
 from krepes.views.noise import Noise, mixed, shifted
 
 DROPOUT = "dropout"
@@ -200,6 +200,26 @@ class Dropout(Augmentation):
             raise InvalidInputError(f"Dropout takes tokens, a dict with {IDS}, got {type(X).__name__}.")
         key = noise.bits(DROPOUT, 1)
         return {**X, DROPOUT: torch.cat([key, torch.full_like(key, round(self.rate * SCALE))], dim=1)}
+
+
+def word_views(
+    vocabulary: Vocabulary, *, drop: float = 0.2, mask: float | None = None, crop: float = 0.7, swap: float = 0.1
+) -> Compose:
+    """Return the views of texts that are taken where none are named.
+
+    Args:
+        vocabulary: Of the tokenizer.
+        drop: Probability that a word is left out.
+        mask: Part of the words, in one run, that is hidden; by default a tenth, or none where there is no token for it.
+        crop: The smallest part of a text that is kept.
+        swap: Probability that two neighbours change places.
+
+    Returns:
+        Crop, drop, swap and mask, in this order.
+    """
+    parts = [WordCrop(vocabulary, crop), WordDrop(vocabulary, drop), WordSwap(vocabulary, swap)]
+    hidden = (0.0 if vocabulary.hidden is None else 0.1) if mask is None else mask
+    return Compose(*parts, *([SpanMask(vocabulary, hidden)] if hidden > 0 else []))
 
 
 def kept_channels(dropout: Tensor, length: int, width: int) -> Tensor:
