@@ -92,8 +92,9 @@ def load_tokenizer(name: str, longest: int) -> Tokenizer:
             f"{named(name)} is no local folder and does not read module:factory. Nothing is looked for on the network."
         )
     make = find(name)
+    ready = not isinstance(make, type) and (hasattr(make, "tokens") or hasattr(make, "get_vocab"))
     with foreign(f"the factory {named(name)} of a tokenizer failed", "Correct the factory."):
-        made = make() if callable(make) and not hasattr(make, "tokens") and not hasattr(make, "get_vocab") else make
+        made = make if ready or not callable(make) else make()
     return as_tokenizer(made, longest)
 
 
