@@ -93,6 +93,8 @@ LAYERS = [
     "runs.settings",
     "runs.adapting",
     "runs.recipe",
+    "runs.columns",
+    "runs.texts",
     "runs.dataset",
     "runs.fingerprint",
     "runs.augment",
