@@ -15,9 +15,11 @@ from krepes.engine.known import KnownRows
 from krepes.engine.moments import Moments
 from krepes.engine.rows import collect_moments, input_size, samples_within
 from krepes.engine.rowstore import RowStore, store_rows
+from krepes.engine.together import Span, corner, rows_together, together
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.objectives.base import MomentObjective, Objective
+from krepes.processes import current
 from krepes.views import ViewStream
 
 
@@ -33,7 +35,7 @@ def collect(
     budget: Budget,
     progress: bool,
 ) -> Moments | RowStore:
-    """Pass over the data once, and keep what the objective needs of it.
+    """Pass over the data once, each process over its part, and keep what the objective needs of it.
 
     Args:
         objective: The loss.
@@ -50,25 +52,22 @@ def collect(
     Returns:
         Moments for a moment objective, else rows.
     """
+    us = current()
+    mine = Span.of(stream, us)
+    shared: dict[str, Any] = {"known": known, "memory_budget": budget, "progress": progress and us.first}
     if isinstance(objective, MomentObjective):
-        return collect_moments(
-            stream,
-            kernel,
-            prepared,
-            K,
-            known=known,
-            inputs=objective.needs_inputs,
-            trace=objective.needs_trace,
-            shards=None if workdir is None else Path(workdir) / "moments",
-            memory_budget=budget,
-            progress=progress,
+        needs: dict[str, Any] = {"inputs": objective.needs_inputs, "trace": objective.needs_trace}
+        shards = corner(None if workdir is None else Path(workdir) / "moments", us)
+        return together(
+            mine, us, lambda span: collect_moments(span, kernel, prepared, K, shards=shards, **needs, **shared)
         )
-    temporary = tempfile.TemporaryDirectory(prefix="krepes-rows-") if workdir is None else None
-    folder = Path(temporary.name if temporary is not None else workdir or "")
-    rows = store_rows(
-        stream, kernel, prepared, K, folder / "rows", known=known, memory_budget=budget, progress=progress
-    )
-    return replace(rows, temporary=temporary)
+    temporary = tempfile.TemporaryDirectory(prefix="krepes-rows-") if workdir is None and us.first else None
+    folder = Path(us.share(str(workdir if temporary is None else temporary.name)))
+
+    def store(span: Span, path: Path) -> None:
+        store_rows(span, kernel, prepared, K, path, **shared)
+
+    return replace(rows_together(mine, folder / "rows", us, budget, store), temporary=temporary)
 
 
 def require_room(objective: Objective[Any], stream: ViewStream, m: int, budget: Budget, *, beside: int = 0) -> None:

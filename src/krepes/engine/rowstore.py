@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -187,6 +187,34 @@ def store_rows(
     publish(path / "K.npy", lambda temporary: _save_array(temporary, K))
     _write_manifest(path, done, complete=True)
     return RowStore.open(path, memory_budget=budget)
+
+
+def join_stores(parts: Sequence[Path], path: Path) -> None:
+    """Make one store of several finished ones over the same landmarks, their rows in the order of ``parts``.
+
+    Args:
+        parts: Folders that `store_rows` filled, on the same disk; they stay as they are.
+        path: The folder of the whole.
+
+    Raises:
+        RunFolderError: If a part was not finished.
+    """
+    done: list[str] = []
+    for part in parts:
+        manifest = _read_manifest(part)
+        if not manifest["complete"]:
+            raise RunFolderError(f"the rows in {part} are not finished. Run all parts to their end first.")
+        for number, fingerprint in enumerate(manifest["shards"]):
+            _link(_shard_path(part, number), _shard_path(path, len(done)))
+            done.append(fingerprint)
+    _link(parts[0] / "K.npy", path / "K.npy")
+    _write_manifest(path, done, complete=True)
+
+
+def _link(old: Path, new: Path) -> None:
+    """Let a file have a second name, which an interrupted call may have given it before."""
+    new.unlink(missing_ok=True)
+    new.hardlink_to(old)
 
 
 def _write_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]]) -> None:

@@ -26,6 +26,7 @@ from krepes.landmarks import LandmarkSelector, make_selector, select
 from krepes.landmarks.pool import open_pool
 from krepes.model.intake import width_explained
 from krepes.model.surrogate import Surrogate
+from krepes.processes import current
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,9 @@ class Candidates:
         sketch = self.sketch
 
         def read(indices: Tensor) -> Batch:
-            return model.stream_.plain(indices) if sketch is None else self._features(model, sketch, seen, indices)
+            if sketch is None:
+                return model.stream_.plain(indices)
+            return current().rows(indices, lambda part: self._features(model, sketch, seen, part))
 
         if sketch is not None:
             kernel = model.transformed(Linear(memory_budget=budget), model.reference_ if seen is None else seen)
@@ -159,4 +162,4 @@ def look_at_samples(model: Surrogate, phases: Phases, given: Tensor | None) -> N
         model.landmarks_ = given
         return
     with phases.open(SELECTION, candidates.looks(centred) if counted else None):
-        model.landmarks_ = candidates.choose(model, seen, draw)
+        model.landmarks_ = current().share(candidates.choose(model, seen, draw))

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from krepes.encoders.outputs import Output, describe_output
 from krepes.engine.init import ENCODER, WIDTH
 from krepes.engine.passes import collect, require_data, require_room
 from krepes.engine.phases import LANDMARKS, PASS, SOLVE, Phases
+from krepes.engine.solution import Solution
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.landmarks import LandmarkSelector, given_landmarks, recorded_landmarks, selector_record
@@ -35,6 +36,7 @@ from krepes.model.persist import StoredModel
 from krepes.model.readable import readable
 from krepes.model.removal import Removable
 from krepes.objectives import OBJECTIVES, Objective, make_objective
+from krepes.processes import current
 
 AFTER_THE_PASS = frozenset({"objective", "h", "init", "damping", "relative", "steps", "tol"})
 NOT_PLAIN = frozenset({"kernel", "objective", "landmarks", "augment", "device"})
@@ -85,6 +87,7 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         moments_: Second moments of the rows, or ``None`` for a row objective.
         encoding_: How the columns of a DataFrame become numbers, or ``None`` for other data.
         solution_: Every step of the solve.
+        processes_: How many processes shared the pass.
         work_: What each phase of the fit cost, in samples through the encoder and seconds; not kept in a run folder.
 
     Example:
@@ -198,7 +201,10 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 progress=self.progress and not counted,
             )
         with phases.open(SOLVE):
-            self.solution_ = self.solved(self.data_, damping=self.damping, relative=self.relative)
+            us = current()
+            found = self.solved(self.data_, damping=self.damping, relative=self.relative) if us.first else None
+            self.solution_ = cast(Solution, us.share(found))
+        self.processes_ = us.count
         self.work_ = phases.spent
         return self
 

@@ -82,6 +82,7 @@ class Surrogate:
     data_: Moments | RowStore | None
     encoding_: TabularEncoder | None
     solution_: Solution
+    processes_: int
 
     def embed(self, X: Any) -> Tensor:
         """Return the embeddings ``Z = K A + 1 γᵀ``, ``(t, h)``, float64, of samples ``X`` ``(t, ...)``."""
