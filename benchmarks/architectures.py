@@ -27,7 +27,7 @@ SMALL_BATCH, ROWS, LANDMARKS = 4, 16, 8
 
 
 def exactness(network: nn.Module, X: Tensor) -> tuple[float, float]:
-    """Return the largest error of float32 against float64 autograd, relative to the largest entry, and the slow share."""
+    """Return the error of float32 against float64 autograd, relative to the largest entry, and the slow share."""
     kernel = EmpiricalNTK(network)
     K, w = kernel(X, X).double(), kernel.tangent.cotangents[0].double()
     wide = copy.deepcopy(network).double()
