@@ -33,7 +33,13 @@ def pretrain(
 
 
 @takes_settings
-def fit(settings: Settings, out: o.Out = "runs/latest", quiet: o.Quiet = False, as_json: o.Json = False) -> None:
+def fit(
+    settings: Settings,
+    out: o.Out = "runs/latest",
+    dry_run: o.DryRun = False,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
     """Fit the kernel model of an encoder; without weights an encoder is trained on the spot.
 
     Example: [bold]krepes fit table.csv --label income --out runs/income[/]
@@ -42,6 +48,9 @@ def fit(settings: Settings, out: o.Out = "runs/latest", quiet: o.Quiet = False, 
     """
     from krepes.runs.fitting import fit as fit_run
 
+    if dry_run:
+        _show_forecast(settings, as_json)
+        return
     run = fit_run(settings, out, progress=not quiet)
     if as_json:
         show_json({"run": out, **summary(run)})
@@ -66,6 +75,21 @@ def summary(run: Workspace) -> dict[str, Any]:
         "residual": solution.residual,
         "converged": solution.converged,
     }
+
+
+def _show_forecast(settings: Settings, as_json: bool) -> None:
+    from krepes.runs.forecast import forecast
+
+    found = forecast(settings)
+    if as_json:
+        show_json({"phases": found.table, "kernel": str(found.kernel), "counts_exact": found.exact})
+        return
+    show_frame(found.table.round({"seconds": 1, "memory MiB": 0, "disk MiB": 1}), "what the fit will cost")
+    seconds, memory = float(found.table["seconds"].sum()), float(found.table["memory MiB"].max())
+    say(f"together about {seconds:.0f} s, at most {memory:.0f} MiB beside the program itself; kernel: {found.kernel}")
+    if not found.exact:
+        say("the selector asks the exact kernel as often as it needs: its count is an estimate")
+    say("nothing was written")
 
 
 def _show_schema(dataset: Dataset, as_json: bool) -> None:

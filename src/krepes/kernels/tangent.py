@@ -203,6 +203,7 @@ class Tangent:
     def _autograd(self, X: Batch, c: Tensor) -> dict[str, Tensor | None]:
         """Return the gradient of ``Σ c_i f_1(x_i)`` in each tracked parameter, by plain autograd."""
         leaves = {name: value.detach().requires_grad_() for name, value in self.tracked.items()}
+        self.encoder.count(batches.count(X))
         out = (self.encoder.embed(X, leaves) @ self.cotangents[0]) @ c
         if not out.requires_grad:
             return dict.fromkeys(leaves)

@@ -248,7 +248,9 @@ def _folder(path: Path, settings: Settings) -> Dataset:
             f"{flag('size')}: {settings.encoder} does not say how large its images are. Give their side in pixels."
         )
     on_error: Literal["skip", "raise"] = "skip" if settings.skip_broken else "raise"
-    folder = image_folder(path, size=settings.size, channels=settings.channels, on_error=on_error)
+    folder = image_folder(
+        path, size=settings.size, channels=settings.channels, on_error=on_error, workers=settings.workers
+    )
     return Dataset(path.name, "image", folder.ids, folder, labels=np.asarray(folder.labels))
 
 

@@ -64,6 +64,7 @@ class Settings:
     ] = None
     channels: Annotated[Literal[1, 3], about(DATA, "Channels of images in a folder: 1 for grey, 3 for colour.")] = 3
     skip_broken: Annotated[bool, about(DATA, "Leave out images that cannot be read instead of refusing.")] = False
+    workers: Annotated[int | None, about(DATA, "Processes that decode images; 0 for none. Default: some.", ge=0)] = None
     mean: Annotated[
         Numbers, about(DATA, "Subtracted from each channel of an image; by default as the encoder says.")
     ] = ()
