@@ -11,7 +11,7 @@ from torch import Tensor
 
 from krepes.errors import InvalidInputError
 from krepes.figures import render
-from krepes.report.content import Picture
+from krepes.report.blocks import Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

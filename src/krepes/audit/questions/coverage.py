@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.coverage import Coverage, class_coverage
 from krepes.audit.study import Study
 from krepes.audit.wording import listing, number, percent
@@ -78,6 +78,21 @@ def _draw(found: Coverage) -> Figure:
     return coverage_curve(found)
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return how many landmarks meet every class, or which classes none meets."""
+    absent = table[table["order"] == ABSENT]["class"].tolist()
+    if absent:
+        return f"No landmark is of class {listing(absent[:3])}{' and others' if len(absent) > 3 else ''}."
+    ours = table[table["order"] == STRONGEST].iloc[0]
+    return f"The {int(ours['estimate'])} strongest of {int(ours['m'])} landmarks meet every class."
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return whether every class has a landmark."""
+    ours = table[table["order"] == STRONGEST].iloc[0]
+    return (Finding("every class has a landmark", Estimate(float(ours["estimate"])), verdict(table) != "bad"),)
+
+
 COVERAGE = Audit(
     name="coverage",
     title="Class coverage: do the strongest landmarks meet every class",
@@ -87,5 +102,7 @@ COVERAGE = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    findings=findings,
     caveat="With few balanced classes a handful of landmarks in any order meets them all.",
 )
