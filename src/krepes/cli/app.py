@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import krepes
-from krepes.cli import audit, curate, explain, fit, prove, reproduction, select, tools, whatif
+from krepes.cli import audit, curate, explain, fit, prove, report, reproduction, select, tools, whatif
 from krepes.cli.show import notes, plain
 from krepes.errors import KrepesError
 
@@ -36,7 +36,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     curate.curate,
     prove.prove,
     audit.audit,
-    audit.report,
+    report.report,
+    report.diff,
     select.select,
     reproduction.reproduce,
     tools.demo,

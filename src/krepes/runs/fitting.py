@@ -23,6 +23,7 @@ from krepes.model import Krepes
 from krepes.objectives import Objective, make_objective
 from krepes.runs.adapting import completed, has_weights
 from krepes.runs.augment import open_stream
+from krepes.runs.columns import say_what_is_lost
 from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
 from krepes.runs.fingerprint import Fingerprint
@@ -66,6 +67,7 @@ def fit(
         dataset = open_dataset(settings)
         train, test = split(dataset.n, settings)
         _require_asked(dataset, train, groups, concepts, predictions)
+        say_what_is_lost(dataset, settings)
         stream = open_stream(settings, dataset, train)
         objective = require_sizes(settings, stream)
         require_encoder(settings, dataset, stream)
