@@ -126,7 +126,9 @@ def tables(blocks):
 
 def test_sections_come_in_order_of_their_news_each_with_a_finding_and_a_caveat(full):
     keys = [section.key for section in full.parts[0].sections]
-    assert set(keys) == KEYS and keys[0] == "audited" and keys[-4:] == ["samples", "landmarks", "counterfactual", "proxy"]
+    assert (
+        set(keys) == KEYS and keys[0] == "audited" and keys[-4:] == ["samples", "landmarks", "counterfactual", "proxy"]
+    )
     rank = {"bad": 0, "neutral": 1, "good": 2}
     verdicts = [rank[section.verdict] for section in full.parts[0].sections if section.data]
     assert verdicts == sorted(verdicts)

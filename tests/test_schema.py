@@ -58,7 +58,7 @@ KIND_CASES = {
     "row numbers": (list(range(5, 35)), "identifier"),
     "Int64 with missing values": (pd.array([1, None] * 20, dtype="Int64"), "boolean"),
     "numbers in order with gaps": (list(range(0, 60, 2)), "numeric"),
-    "many codes": ([f"zip {i % 101}" for i in range(1000)], "identifier"),
+    "many codes": ([f"zip {i % 101}" for i in range(1000)], "categorical"),
     "a hundred codes": ([f"zip {i % 100}" for i in range(1000)], "categorical"),
 }
 

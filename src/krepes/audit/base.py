@@ -169,7 +169,7 @@ class Audit:
         headline: Of the table: one figure and what it counts.
         warnings: Of the table: what a reader must know first.
         plain: Of the table: one short sentence without statistics; by default the sentence.
-        strength: Of the table: how strong the news is, 0 to 1, among audits of the same verdict.
+        strength: Of the table: how strong the news is among audits of the same verdict, -1 to 1; below 0 it gives way.
         findings: Of the table: each thing found or not, to compare runs by.
         numbers: Of the table: by name what two models can be compared by, for what-if answers; none by default.
         explains_step: Whether it reads what the objective added: without a step there is nothing to read.
@@ -221,7 +221,7 @@ class Audit:
             self.views(found.table),
             found.figures,
             (self.plain or self.sentence)(found.table),
-            NEWS[verdict] + min(max(strength, 0.0), 0.99),
+            NEWS[verdict] + min(max(strength, -0.99), 0.99),
             self.findings(found.table),
         )
 

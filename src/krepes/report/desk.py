@@ -7,13 +7,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from krepes.audit.study import Study
 from krepes.audit.wording import percent, text
 from krepes.report.blocks import Tone
+from krepes.report.pictures import thumbnail
 
 MOST_SHEETS = 400
+LIGHT = 1_500_000
+"""Bytes that pictures of samples listed in brief may take, seven each."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,13 @@ class Desk:
 
     @cached_property
     def places(self) -> list[int]:
-        """Test samples that are listed, those shown in depth first."""
-        return self.study.places.tolist()
+        """Test samples that are listed, those shown in depth first; of pictures as many as make no heavy page."""
+        found = self.study.places.tolist()
+        if self.study.inputs != "image":
+            return found
+        sample: Any = self.study.test(torch.tensor(found[:1]))
+        size = len(thumbnail(sample[0], "").content) if isinstance(sample, Tensor) else 1
+        return found[: max(self.deep, LIGHT // (7 * size))]
 
     @property
     def deep(self) -> int:
@@ -52,7 +61,7 @@ class Desk:
     @cached_property
     def shares(self) -> Tensor:
         """Share of the pull on each listed sample that each landmark makes, with its sign, ``(s, m)``."""
-        scores = self.study.listing.scores.double()
+        scores = self.study.listing.scores.double()[: len(self.places)]
         return scores / scores.abs().sum(1, keepdim=True).clamp_min(1e-300)
 
     @cached_property
@@ -120,8 +129,6 @@ class Desk:
 
     def pictures(self, rows: list[int]) -> Tensor | None:
         """Return training samples as images, ``(b, ...)``, or nothing if they are none."""
-        import torch
-
         if self.study.inputs != "image" or self.study.data is None:
             return None
         found: Any = self.study.data.plain(torch.tensor(rows))

@@ -83,8 +83,16 @@ def plain(table: pd.DataFrame) -> str:
     absent = table[table["order"] == ABSENT]["class"].tolist()
     if absent:
         return f"No landmark is of class {listing(absent[:3])}{' and others' if len(absent) > 3 else ''}."
-    ours = table[table["order"] == STRONGEST].iloc[0]
-    return f"The {int(ours['estimate'])} strongest of {int(ours['m'])} landmarks meet every class."
+    ours, chance = (table[table["order"] == order].iloc[0] for order in (STRONGEST, RANDOM))
+    return (
+        f"The {int(ours['estimate'])} strongest of {int(ours['m'])} landmarks meet every class; in random order it "
+        f"takes {number(chance['estimate'], 2)}."
+    )
+
+
+def strength(table: pd.DataFrame) -> float:
+    """Return much only if a class has no landmark: the order of the others seldom matters."""
+    return 0.5 if (table["order"] == ABSENT).any() else -0.9
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -103,6 +111,7 @@ COVERAGE = Audit(
     verdict=verdict,
     views=views,
     plain=plain,
+    strength=strength,
     findings=findings,
     caveat="With few balanced classes a handful of landmarks in any order meets them all.",
 )

@@ -95,7 +95,8 @@ def _draw(table: pd.DataFrame) -> Figure:
 def plain(table: pd.DataFrame) -> str:
     """Return how often the probes agree."""
     same = _of(table, "same decision")["estimate"]
-    return f"The surrogate decides like the encoder for {percent(same)} of the test samples."
+    less = ", and is surely less accurate" if verdict(table) == "bad" else ""
+    return f"The surrogate decides like the encoder for {percent(same)} of the test samples{less}."
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
