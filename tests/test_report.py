@@ -15,7 +15,7 @@ from krepes import registry
 from krepes.audit import FeatureSpace, cross_group
 from krepes.audit.questions.trust import spanned
 from krepes.audit.study import Study
-from krepes.audit.wording import listing, number, percent, signed, text
+from krepes.audit.wording import listing, percent, signed, text
 from krepes.concepts import ConceptVector
 from krepes.data.synthetic import applicants
 from krepes.encoders import MLP

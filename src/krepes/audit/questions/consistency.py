@@ -131,9 +131,10 @@ def _draw(table: pd.DataFrame) -> Figure:
 def plain(table: pd.DataFrame) -> str:
     """Return how often the first landmark has the sample's class, and a random one."""
     found = first_precision(table)["estimate"]
+    unsure = "" if verdict(table) == "good" else ", and the two are not surely apart"
     return (
         f"The landmark that attracts a sample most has its class in {percent(found['influence'])} of cases; a random "
-        f"one in {percent(found['random'])}."
+        f"one in {percent(found['random'])}{unsure}."
     )
 
 

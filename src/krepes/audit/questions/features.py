@@ -15,7 +15,7 @@ from krepes.audit.alignment import Alignment, AlignmentSum
 from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.shuffles import LEVEL
 from krepes.audit.study import Study
-from krepes.audit.wording import METHODS, count, listing, number, points, signed, text
+from krepes.audit.wording import METHODS, count, listing, number, points, quoted, signed, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -173,9 +173,9 @@ def plain(table: pd.DataFrame) -> str:
         return "No column stands out: samples are as unlike the landmarks that attract them as chance would have it."
     first = leading.iloc[0]
     hidden = ", which was hidden from it," if first["note"] == HIDDEN else ""
-    second = f" (then {text(leading['column'].iloc[1])})" if len(leading) > 1 else ""
+    second = f" (then {quoted(leading['column'].iloc[1])})" if len(leading) > 1 else ""
     return (
-        f"The encoder keeps {text(first['column'])}{hidden} above all{second}: samples are "
+        f"The encoder keeps {quoted(first['column'])}{hidden} above all{second}: samples are "
         f"{points(first['estimate'])} more alike in it to the landmarks that attract them than chance gives."
     )
 

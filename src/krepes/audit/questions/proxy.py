@@ -26,7 +26,7 @@ from krepes.audit.permutation import PermutationTest, agreement_test, carrier_te
 from krepes.audit.rankings import first
 from krepes.audit.shuffles import LEVEL, ShuffledGaps, enough_draws
 from krepes.audit.study import Pair, Study
-from krepes.audit.wording import METHODS, listing, number, percent, signed, text
+from krepes.audit.wording import METHODS, listing, number, percent, quoted, signed, text
 from krepes.views.source import evenly_spaced
 
 DRAWS, K, PROBE_ROWS = 999, 10, 5000
@@ -223,15 +223,16 @@ def plain(table: pd.DataFrame) -> str:
     parts = {str(name): part for name, part in table.groupby("hidden", sort=False)}
     away = [name for name, part in parts.items() if _is_away(part)]
     if not away:
-        return f"Nothing that was measured here gives {listing(list(parts))} away, hidden from the encoder."
+        named = listing([quoted(name) for name in parts])
+        return f"Nothing that was measured here gives {named} away, hidden from the encoder."
     name = max(away, key=lambda name: _probe_excess(parts[name]))
     probe, through = given_away(parts[name], PROBE, looked_at(parts[name])), carriers(parts[name]).head(1)
-    shows = f", above all through {text(through['by'].iloc[0])}" if len(through) else ""
+    shows = f", above all through {quoted(through['by'].iloc[0])}" if len(through) else ""
     if probe is None:
-        return f"{text(name)} was hidden from the encoder, and who lies near whom still shows it{shows}."
+        return f"{quoted(name)} was hidden from the encoder, and who lies near whom still shows it{shows}."
     most = parts[name][parts[name]["measure"] == MAJORITY]["estimate"].iloc[0]
     return (
-        f"{text(name)} was hidden from the encoder, and a simple classifier still reads it from the embeddings of "
+        f"{quoted(name)} was hidden from the encoder, and a simple classifier still reads it from the embeddings of "
         f"{percent(probe['estimate'])} of the samples (naming the largest group: {percent(most)}){shows}."
     )
 
