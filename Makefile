@@ -6,10 +6,11 @@ READY  := $(VENV)/.ready
 PIP    := -m pip install --quiet --disable-pip-version-check
 TOOLS  := .venv-tools
 LOWEST := .venv-lowest
+SITE   := .venv-site
 # Wheels by hash are in the lock file for these Pythons; others get the versions of constraints.txt, without hashes.
 LOCKED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 
-.PHONY: demo test test-lowest check slow chaos bench reproduce reference lock audit-deps format clean
+.PHONY: demo test test-lowest check slow chaos bench reproduce reference docs lock audit-deps format clean
 
 demo: $(READY)          ## the main job, offline, on embedded data
 	$(BIN)/krepes demo --out .
@@ -42,6 +43,15 @@ reproduce: $(READY)     ## the tables and figures of the paper, from the data se
 
 reference: $(READY)     ## docs/reference.md, from the code
 	$(BIN)/python -m tools.reference
+
+docs: $(SITE)/.ready    ## the documentation as a site in `site`; a warning is an error, and nothing loads from elsewhere
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+$(SITE)/.ready: docs/requirements.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python $(PIP) -r docs/requirements.txt
+	touch $@
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -173,3 +173,11 @@ def test_reference_knows_every_module_with_public_names():
     assert {f"`{name}`" for name in errors.__dict__ if isinstance(vars(errors)[name], type)} <= set(
         re.findall(r"`\w+`", REFERENCE)
     )
+
+
+def test_the_site_shows_every_page():
+    listed = (ROOT / "mkdocs.yml").read_text()
+    missing = [
+        path.name for path in (ROOT / "docs").glob("*.md") if f"- {path.name}" not in listed.replace("Start: ", "")
+    ]
+    assert not missing, f"add them to nav in mkdocs.yml: {missing}"

@@ -77,7 +77,13 @@ FEWER: dict[str, dict[str, Any]] = {
 QUICK: dict[str, Any] = {"max_rows": 5_000, "epochs": 4}
 FULL: dict[str, dict[str, Any]] = {
     **{
-        name: {"max_rows": None, "epochs": 100, "encoder": "resmlp", "encoder_options": {"width": 1032, "out": 256}}
+        name: {
+            "max_rows": None,
+            "epochs": 100,
+            "encoder": "resmlp",
+            "encoder_options": {"width": 1032, "out": 256},
+            "precision": "bfloat16",
+        }
         for name in ("adult", "covertype", "higgs")
     },
     "bank": {"max_rows": None, "epochs": 100, "encoder_options": {"width": 512}},
