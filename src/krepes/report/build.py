@@ -66,7 +66,8 @@ def report_of(study: Study, audits: Iterable[Audit] | None = None, results: Audi
     standing = study.standing
     sections = [provenance(study), *([] if standing is None else [stability(standing)])]
     sections += [section(one, standing.mark(one.name) if standing else "") for one in by_news(found)]
-    sections += [make(Desk(study)) for make in ABOUT_SAMPLES]
+    desk = Desk(study)
+    sections += [make(desk) for make in ABOUT_SAMPLES]
     sections += [Section(name, asked[name].title, why) for name, why in missing.items()]
     sections.sort(key=lambda one: one.missing)  # stable: what could not be asked comes last
     return Report(study.title, (Part(study.title, tuple(sections), front(study, found, missing)),))
