@@ -1,6 +1,7 @@
 """The command line as a new user meets it: a mixed table, images, two questions, exit codes, clear errors."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -89,12 +90,46 @@ def test_audit_carries_its_baselines(run):
     assert set(found["missing"]) == {"proxy", "concepts"} and "--sensitive" in found["missing"]["proxy"]
 
 
-def test_report_from_data_in_one_command(table, tmp_path):
+def test_report_from_data_in_one_command_with_other_seeds_and_all_of_it_as_json(table, tmp_path):
     out = tmp_path / "report.html"
-    output = invoke("report", table, "--label", "rich", "--group", "sex", "--out", out, "--quiet")
-    assert output.strip().splitlines()[-1].endswith("report.html")
+    data = ["report", table, "--label", "rich", "--group", "sex", "--out", out, *SMALL, "--no-counterfactual"]
+    output = invoke(*data, "--seeds", "2", "--json")
+    told = json.loads(output[output.index("{") : output.rindex("}") + 1])["parts"][0]
+    assert told["light"] in {"green", "amber", "red"} and len(told["findings"]) == 3
+    assert "krepes explore" in str(told["next"]) and "--label" not in str(told["rules"])
+    uses = {row["column"]: row["use"] for row in told["sections"][0]["said"][0]["rows"]}
+    assert uses == {
+        "who": "dropped",
+        "sex": "seen",
+        "school": "seen",
+        "age": "seen",
+        "constant": "dropped",
+        "rich": "judging only",
+    }
     page = out.read_text()
     assert page.startswith("<!") and "people.csv" in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert "findings stand in all 2 runs" in page and "stable:" in page
+    runs = tmp_path / "report" / "run", tmp_path / "report" / "seed-1"
+    found = json.loads(invoke("diff", *runs, "--group", "sex", "--json"))
+    assert found["runs"] == ["run", "seed-1"] and {row["stands"] for row in found["findings"]} <= {True, False}
+    assert re.match(r"\d+ of \d+ findings? stand", invoke("diff", *runs, "--group", "sex"))
+
+
+def test_runs_of_other_data_are_not_compared(run, table, tmp_path):
+    other = tmp_path / "other.csv"
+    pd.read_csv(table).rename(columns={"age": "years"}).to_csv(other, index=False)
+    invoke("fit", other, "--id-column", "who", "--label", "rich", "--out", tmp_path / "second", *SMALL)
+    with pytest.raises(InvalidInputError, match="Compare two runs of the same data"):
+        invoke("diff", run, tmp_path / "second")
+
+
+def test_audit_prints_the_light_then_one_line_each_and_the_rest_on_demand(run):
+    lines = invoke("audit", run, "--group", "sex").splitlines()
+    assert lines[0].startswith(("Green:", "Amber:", "Red:"))
+    found = [line for line in lines if line[:4] in {"good", "look", "note"}]
+    assert len(found) == 8 and all(line.endswith(".") for line in found)
+    assert [line[:4] for line in found] == sorted((line[:4] for line in found), key=["look", "note", "good"].index)
+    assert "shuffled" not in " ".join(found) and "shuffled" in invoke("audit", run, "--group", "sex", "--all")
 
 
 def test_a_run_that_starts_at_the_encoder_is_explained_audited_and_reported(table, tmp_path):
@@ -102,7 +137,7 @@ def test_a_run_that_starts_at_the_encoder_is_explained_audited_and_reported(tabl
     config.write_text('init = "encoder"\nobjective = "vicreg"\nid_column = "who"\nlabel = "rich"\n')
     invoke("fit", table, "--config", config, "--out", run, "-m", "25", "--epochs", "1", "--quiet")
     assert "attracts" in invoke("explain", run, "--row", "p17")
-    assert "the encoder itself" in " ".join(invoke("audit", run).split())
+    assert "the encoder itself" in " ".join(invoke("audit", run, "--all").split())
     invoke("report", run, "--out", page, "--quiet", "--no-counterfactual")
     assert "start: encoder" in page.read_text()
 

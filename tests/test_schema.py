@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from krepes.data import Schema, read_table
 from krepes.data.column import Column
 from krepes.data.kinds import KINDS
+from krepes.data.tabular import TabularEncoder
 from krepes.errors import InvalidInputError
 
 CSV = """id,age,city,member,joined,unit,score,flag
@@ -58,7 +59,7 @@ KIND_CASES = {
     "row numbers": (list(range(5, 35)), "identifier"),
     "Int64 with missing values": (pd.array([1, None] * 20, dtype="Int64"), "boolean"),
     "numbers in order with gaps": (list(range(0, 60, 2)), "numeric"),
-    "many codes": ([f"zip {i % 101}" for i in range(1000)], "identifier"),
+    "many codes": ([f"zip {i % 101}" for i in range(1000)], "categorical"),
     "a hundred codes": ([f"zip {i % 100}" for i in range(1000)], "categorical"),
 }
 
@@ -264,3 +265,34 @@ def test_polars_frames_are_taken(csv):
     schema = Schema.infer(csv)
     frame = polars.read_csv(csv, null_values=["?"])
     pd.testing.assert_frame_equal(schema.apply(frame), schema.apply(csv))
+
+
+def test_codes_stay_categories_and_say_so(tmp_path):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(1000, 99999, size=150)
+    rows = rng.integers(150, size=600)
+    frame = pd.DataFrame({
+        "where": [f"{code:05d}" for code in codes[rows]],
+        "plz": codes[rows],
+        "icd": [f"E{code % 97:02d}.{code % 10}" for code in codes[rows]],
+        "count": rng.integers(0, 9000, size=600),
+    })
+    frame.to_csv(tmp_path / "codes.csv", index=False)
+    for table in (frame, tmp_path / "codes.csv"):
+        schema = Schema.infer(table)
+        assert schema.kinds == {"where": "categorical", "plz": "categorical", "icd": "categorical", "count": "numeric"}
+        notes = {column.name: column.note for column in schema.columns}
+        assert "start with zero" in notes["where"] and "because of its name" in notes["plz"]
+        assert "the 100 most frequent are told apart" in notes["icd"]
+    assert Schema.infer(frame, {"plz": "numeric"}).kinds["plz"] == "numeric"
+
+
+def test_rare_categories_of_a_column_with_many_are_taken_together():
+    texts = [f"a{i:03d}" for i in range(100) for _ in range(3)] + [f"b{i}" for i in range(50)] * 2
+    frame = pd.DataFrame({"code": texts, "x": np.arange(len(texts)) % 7 + 0.5})
+    for unknown in ("error", "bucket"):
+        encoder = TabularEncoder(Schema.infer(frame), unknown=unknown).fit(frame)
+        groups = encoder.groups["code"]
+        assert len(groups) == 101 and encoder.feature_names[groups[-1]] == "code=(unknown)"
+        X = encoder.transform(frame)[:, groups]
+        assert torch.equal(X.sum(1), torch.ones(len(X))) and X[-1, -1] == 1 and X[0, 0] == 1

@@ -78,7 +78,7 @@ AUGMENTATIONS = {
     "paper": "krepes.runs.augment:paper",
     "none": "krepes.runs.augment:none",
 }
-EMBEDDED = ("digits", "applicants")
+EMBEDDED = ("digits", "applicants", "people", "drawings")
 """Data sets that need no file."""
 DATASETS = {
     "adult": "krepes.data.adult:load",

@@ -22,6 +22,7 @@ Verdict = Literal["good", "bad", "neutral"]
 Need = Literal[
     "labels", "classes", "groups", "table", "hidden groups", "predictions", "concepts", "encoder", "training data"
 ]
+NEWS: dict[str, int] = {"good": 0, "neutral": 1, "bad": 2}
 NEEDS: dict[str, tuple[Callable[[Study], bool], str, str]] = {
     "labels": (lambda study: study.label_of is not None, "--label COLUMN", "labels=(training, test)"),
     "classes": (
@@ -64,6 +65,21 @@ class Estimate:
         write = writers[self.unit]
         ends = "" if self.low is None or self.high is None else f" [{write(self.low)}, {write(self.high)}]"
         return f"{write(self.value)}{ends}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that an audit found or did not find, by a name that is the same in every run.
+
+    Attributes:
+        name: What was looked for.
+        estimate: How much of it there is.
+        stands: Whether that is beyond what chance, or the audit's own bar, explains.
+    """
+
+    name: str
+    estimate: Estimate
+    stands: bool
 
 
 @dataclass(frozen=True)
@@ -111,6 +127,9 @@ class AuditResult:
         warnings: What a reader must know before believing anything else.
         views: The table as a person reads it.
         figures: Functions that draw it, by caption.
+        plain: What was found in one short sentence, without statistics.
+        news: How much of it a reader would not have expected, 0 to 3: bad news above neutral above good.
+        findings: One by one, to compare with those of another run.
     """
 
     name: str
@@ -123,10 +142,13 @@ class AuditResult:
     warnings: tuple[str, ...]
     views: tuple[View, ...]
     figures: Mapping[str, Callable[[], Figure]]
+    plain: str
+    news: float
+    findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, the table as records."""
-        names = ("name", "title", "sentence", "verdict", "caveat", "warnings", "table")
+        names = ("name", "title", "plain", "sentence", "verdict", "news", "caveat", "warnings", "table")
         return {name: getattr(self, name) for name in names}
 
 
@@ -146,6 +168,9 @@ class Audit:
         caveat: What the sentence does not say.
         headline: Of the table: one figure and what it counts.
         warnings: Of the table: what a reader must know first.
+        plain: Of the table: one short sentence without statistics; by default the sentence.
+        strength: Of the table: how strong the news is among audits of the same verdict, -1 to 1; below 0 it gives way.
+        findings: Of the table: each thing found or not, to compare runs by.
         numbers: Of the table: by name what two models can be compared by, for what-if answers; none by default.
         explains_step: Whether it reads what the objective added: without a step there is nothing to read.
     """
@@ -161,6 +186,9 @@ class Audit:
     caveat: str
     headline: Callable[[pd.DataFrame], tuple[str, str] | None] = lambda table: None
     warnings: Callable[[pd.DataFrame], tuple[str, ...]] = lambda table: ()
+    plain: Callable[[pd.DataFrame], str] | None = None
+    strength: Callable[[pd.DataFrame], float] = lambda table: 0.0
+    findings: Callable[[pd.DataFrame], tuple[Finding, ...]] = lambda table: ()
     numbers: Callable[[pd.DataFrame], dict[str, float]] = lambda table: {}
     explains_step: bool = True
 
@@ -180,17 +208,21 @@ class Audit:
     def __call__(self, study: Study) -> AuditResult:
         """Return the result for a study that has what is needed."""
         found = self.compute(study)
+        verdict, strength = self.verdict(found.table), self.strength(found.table)
         return AuditResult(
             self.name,
             self.title,
             found.table,
             self.sentence(found.table),
-            self.verdict(found.table),
+            verdict,
             self.headline(found.table),
             self.caveat,
             self.warnings(found.table),
             self.views(found.table),
             found.figures,
+            (self.plain or self.sentence)(found.table),
+            NEWS[verdict] + min(max(strength, -0.99), 0.99),
+            self.findings(found.table),
         )
 
 

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from krepes import batches
 from krepes._checks import require_range
 from krepes.attribution import Attribution, attribute
+from krepes.audit.columns import ColumnUse, uses_of
 from krepes.audit.features import FeatureSpace
 from krepes.audit.labels import Labels, require_count, shared_codes
+from krepes.audit.quick import quick_influence
 from krepes.audit.rankings import rankings
 from krepes.batches import Batch
 from krepes.concepts import ConceptVector
 from krepes.data.tokenizer import Tokenizer
 from krepes.encoders.frozen import FrozenEncoder
-from krepes.errors import InvalidInputError, KrepesError
-from krepes.influence import How, Influence, Outcome, influence_of, rows, similarity
-from krepes.influence.ladder import lazy_operations
+from krepes.errors import InvalidInputError
+from krepes.influence import How, Influence, Outcome, rows, similarity
 from krepes.model import Krepes
 from krepes.views import ViewStream
 from krepes.views.source import as_source, evenly_spaced
+
+if TYPE_CHECKING:
+    from krepes.audit.standing import Comparison
 
 Pair = tuple[Labels, Labels]
 """Labels of the training rows and of the test samples, in their order."""
 
 DEEPEST = 50
-QUICK, LONG = 20_000, 2e11
-"""Rows over which a replay may pass with other views by default, all draws together, and operations of its steps."""
 ORDER = ("influence", "directional", "latent cosine", "kernel", "input distance", "random")
 
 
@@ -67,6 +70,10 @@ class Study:
         seed: Of everything random.
         by_flags: Whether the reader types flags, or else arguments of Python.
         notes: What must be said of the data in every output.
+        columns: What became of every column of the table; by default read from ``tables`` and ``hidden``.
+        run: Where the run lies, for commands that a reader may type.
+        listed: Samples to list with their landmarks, those to show in depth among them.
+        standing: The findings of this run beside those of others.
         title: What the data are called.
     """
 
@@ -94,6 +101,10 @@ class Study:
     seed: int = 0
     by_flags: bool = False
     notes: tuple[str, ...] = ()
+    columns: tuple[ColumnUse, ...] = ()
+    run: str = ""
+    listed: int = 100
+    standing: Comparison | None = None
     title: str = "KREPES report"
 
     def __post_init__(self) -> None:
@@ -162,6 +173,32 @@ class Study:
     def sample_ids(self) -> list[Any]:
         """Ids of the samples to show."""
         return [self._test_ids[i] for i in self.chosen.tolist()]
+
+    @cached_property
+    def places(self) -> Tensor:
+        """Positions of the samples to list: first those to show, then others, evenly spaced, ``(s,)``."""
+        others = [
+            place for place in evenly_spaced(self.t, self.listed).tolist() if place not in set(self.chosen.tolist())
+        ]
+        return torch.tensor([*self.chosen.tolist(), *others[: max(0, self.listed - len(self.chosen))]])
+
+    @cached_property
+    def listing(self) -> Attribution:
+        """Of the samples to list."""
+        return attribute(
+            self.model, self.test(self.places), ids=[self.test_id(place) for place in self.places.tolist()]
+        )
+
+    def test_id(self, place: int) -> Any:
+        """Return the id of a test sample."""
+        return self._test_ids[place]
+
+    @cached_property
+    def uses(self) -> tuple[ColumnUse, ...]:
+        """What became of every column of the table."""
+        if self.columns or self.tables is None:
+            return self.columns
+        return uses_of(self.tables[0], self.hidden, self.groups)
 
     @cached_property
     def _test_ids(self) -> Sequence[Any]:
@@ -250,24 +287,4 @@ class Study:
     @cached_property
     def influence(self) -> Influence:
         """Influence of every training row on every one of the `bonds`; its details say why it is no better rung."""
-        how = self.how or How()
-        ask = partial(
-            influence_of, self.model, self.bonds, stream=self.stream, ids=self.train_ids, progress=self.model.progress
-        )
-        if self.method is not None:
-            return ask(method=self.method, how=how)
-        try:
-            self._require_quick(how)
-            return ask(method="lazy", how=replace(how, draws=max(1, min(how.draws, QUICK // self.n))))
-        except KrepesError as error:
-            found = ask(method="surrogate")
-            return replace(found, details={**found.details, "no replay": str(error).split(". ")[0]})
-
-    def _require_quick(self, how: How) -> None:
-        """Refuse a lazy replay that takes minutes by itself, whatever the number of rows."""
-        d = 0 if self.embeddings is None else self.embeddings[0].shape[1]
-        work = lazy_operations(min(256, len(self.model.K_mm_)), d, how.steps or 20, len(self.bonds))
-        if work > LONG:
-            raise InvalidInputError(
-                f"a lazy replay of {len(self.bonds)} outcomes in {d} dimensions takes about {work / 5e9:.0f} s"
-            )
+        return quick_influence(self)

@@ -45,6 +45,17 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f}\u00a0%"
 
 
+def points(share: float) -> str:
+    """Return a difference of two shares as points of a hundred.
+
+    Example:
+        >>> points(0.453), points(0.0042), points(0.01)
+        ('45 points of 100', '0.42 points of 100', '1 point of 100')
+    """
+    shown = number(100 * share, 2)
+    return f"{shown} {'point' if shown == '1' else 'points'} of 100"
+
+
 def signed(value: float, digits: int = 3) -> str:
     """Return a number with its sign, a true minus."""
     shown = f"{value:+.{digits}g}" if 0 < abs(value) < 10**-digits else f"{value:+.{digits}f}"

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import krepes
-from krepes.cli import audit, curate, explain, fit, prove, reproduction, select, tools, whatif
+from krepes.cli import audit, curate, explain, fit, prove, report, reproduction, select, tools, whatif
 from krepes.cli.show import notes, plain
 from krepes.errors import InvalidInputError, KrepesError
 
@@ -39,7 +39,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     curate.curate,
     prove.prove,
     audit.audit,
-    audit.report,
+    report.report,
+    report.diff,
     select.select,
     reproduction.reproduce,
     tools.demo,

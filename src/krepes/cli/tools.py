@@ -14,10 +14,13 @@ from krepes.preset import presets
 
 
 def demo(out: o.Out = ".", quiet: o.Quiet = False) -> None:
-    """Train, fit and audit three encoders offline, in a few minutes; report.html goes to the folder --out."""
+    """Train, fit and audit three encoders offline, in a few minutes; report.html and runs go to the folder --out."""
     from krepes.runs.demo import run_demo
 
-    say(str(run_demo(Path(out), progress=not quiet)))
+    made = run_demo(Path(out), progress=not quiet)
+    say(f"Ask about any sample: krepes explore {made.runs[0]}")
+    say(f"Ask your own questions: krepes report {made.table} --label income --group sex")
+    say(str(made.report))
 
 
 def info(as_json: o.Json = False) -> None:

@@ -53,6 +53,7 @@ def read_csv(path: Path, delimiter: str | None, missing: tuple[str, ...]) -> pd.
         _require_whole_lines(path, header, delimiter)
     if delimiter != ",":
         _keep_thousands(path, frame, options)
+    _keep_codes(path, frame, options)
     return frame
 
 
@@ -140,6 +141,30 @@ def _keep_thousands(path: Path, frame: pd.DataFrame, options: dict[str, Any]) ->
         column = texts.iloc[:, place]
         if all(THOUSANDS.fullmatch(value.strip()) for value in column.dropna().unique()):
             frame[name] = column
+
+
+def _keep_codes(path: Path, frame: pd.DataFrame, options: dict[str, Any]) -> None:
+    """Put back the texts of whole numbers of which some start with a zero: ``01067`` is a code and no number."""
+    doubtful = [name for name in frame.columns if _could_be_codes(frame[name])]
+    if not doubtful:
+        return
+    places = [list(frame.columns).index(name) for name in doubtful]
+    with foreign(f"{named(path)} cannot be read again", "Do not change the file while it is read."):
+        with open_text(path) as text:
+            texts = pd.read_csv(text, usecols=places, dtype=str, **options)
+    for place, name in enumerate(doubtful):
+        column = texts.iloc[:, place]
+        if column.str.fullmatch(r"\s*0\d+\s*").any():
+            frame[name] = column
+
+
+def _could_be_codes(column: pd.Series[Any]) -> bool:
+    """Return whether whole numbers could be codes: none is negative, and some are shorter than the longest."""
+    values = column.dropna().to_numpy()
+    if column.dtype.kind not in "iuf" or not len(values) or not (values == np.floor(values)).all():
+        return False
+    longest = len(str(int(values.max()))) if np.isfinite(values).all() else 0
+    return bool(3 <= longest <= 15 and values.min() >= 0 and values.min() < 10 ** (longest - 1))
 
 
 def _could_be_thousands(column: pd.Series[Any]) -> bool:

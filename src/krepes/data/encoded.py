@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from krepes.data.kinds import Kind
+from krepes.data.kinds import MAX_CATEGORIES, Kind
 from krepes.data.values import shown
 from krepes.errors import InvalidInputError
 
@@ -105,7 +105,8 @@ class CategoryColumn:
 
     Attributes:
         name: Of the original column.
-        categories: Those of training, in alphabetical order; the last may be ``(unknown)``, for all others.
+        categories: Those of training, in alphabetical order, the most frequent ones if there are many; the last may be
+            ``(unknown)``, for all others.
     """
 
     name: str
@@ -114,8 +115,12 @@ class CategoryColumn:
     @classmethod
     def fit(cls, values: pd.Series[Any], unknown: Unknown) -> CategoryColumn:
         """Read the categories of training ``values``, ``(n,)``."""
-        known = sorted(set(values.unique()) - ({UNKNOWN} if unknown == "bucket" else set()))
-        return cls(str(values.name), (*known, UNKNOWN) if unknown == "bucket" else tuple(known))
+        counts = values.value_counts()
+        known = sorted(set(counts.index[counts > 0]) - ({UNKNOWN} if unknown == "bucket" else set()))
+        if len(known) <= MAX_CATEGORIES:
+            return cls(str(values.name), (*known, UNKNOWN) if unknown == "bucket" else tuple(known))
+        frequent = sorted(known, key=lambda name: (-int(counts[name]), name))[:MAX_CATEGORIES]
+        return cls(str(values.name), (*sorted(set(frequent) - {UNKNOWN}), UNKNOWN))
 
     @property
     def feature_names(self) -> list[str]:
@@ -125,7 +130,7 @@ class CategoryColumn:
     def encode(self, values: pd.Series[Any], out: np.ndarray[Any, Any], unknown: Unknown) -> None:
         """Write ``values`` ``(n,)`` into ``out``, ``(n, c)``, for ``c`` categories."""
         codes = pd.Index(self.categories).get_indexer(values.cat.categories)[values.cat.codes]
-        if unknown == "error" and (codes < 0).any():
+        if unknown == "error" and UNKNOWN not in self.categories and (codes < 0).any():
             row = int((codes < 0).argmax())
             raise InvalidInputError(
                 f"column {shown(self.name)}: {shown(values.iloc[row])} in row {row} is no category of the training "

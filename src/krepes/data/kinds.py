@@ -5,6 +5,7 @@ The cost of a column is that of finding its distinct values; the first few of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -20,6 +21,11 @@ from krepes.errors import InvalidInputError
 Kind = Literal["numeric", "boolean", "date", "categorical", "constant", "identifier", "ignored"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_CATEGORIES = 100
+"""Categories of a column that are told apart one by one: the others, which are rarer, are taken together."""
+CODE_NAME = re.compile(
+    r"(^|[\W_])(zip|plz|post(al)?|icd\w*|naics|isco|cpt)([\W_]|\d*$)|(^|[\W_]|zip|post)code$", re.IGNORECASE
+)
+LEADING_ZERO = re.compile(r"0\d+", re.ASCII)
 # Below this many values, texts that all differ may still be categories, and consecutive numbers no row numbers.
 FEW = 10
 
@@ -70,8 +76,20 @@ def guess(column: pd.Series[Any]) -> Guess:
     if is_complex_dtype(column):
         return Guess("numeric")  # and refused with value and row when it is read
     if is_numeric_dtype(column) and not is_bool_dtype(column):
-        return _of_numbers(column)
+        return _of_codes(column) or _of_numbers(column)
     return _of_texts(*_levels(column), parse=True)
+
+
+def _of_codes(column: pd.Series[Any]) -> Guess | None:
+    """Return categories for whole numbers that a column's name says are codes, such as postal ones; else nothing."""
+    present = column.dropna()
+    if not CODE_NAME.search(str(column.name)) or present.empty or not bool((present % 1 == 0).all()):
+        return None
+    levels = present.nunique()
+    if levels < 3 or levels > max(FEW, len(present) / 2):
+        return None
+    why = f"{_together(levels)}read as codes because of its name, not as numbers; 'numeric' reads numbers"
+    return Guess("categorical", why)
 
 
 def format_of(column: pd.Series[Any], kind: str) -> str:
@@ -149,6 +167,9 @@ def _of_texts(levels: list[str], count: int, full: bool, *, parse: bool) -> Gues
         if not note:
             return Guess("date", dates.described(format), format)
     texts = [level for level in levels if level.strip().lower() not in NO_NUMBER]
+    if texts and all(text.isdecimal() for text in texts) and any(map(LEADING_ZERO.fullmatch, texts)):
+        why = f"codes such as {shown(next(filter(LEADING_ZERO.fullmatch, texts)))}, not numbers: they start with zero"
+        return _of_words(levels, count, f"{why}; 'numeric' reads numbers")
     found = (numerals.detect(texts[:FEW]) and numerals.detect(texts)) if texts else None
     if found is None:
         return _of_words(levels, count, note or _nearly_numbers(levels))
@@ -161,10 +182,17 @@ def _of_texts(levels: list[str], count: int, full: bool, *, parse: bool) -> Gues
 
 
 def _of_words(levels: list[str], count: int, note: str, *, unsure: tuple[str, ...] = ()) -> Guess:
-    if len(levels) > MAX_CATEGORIES or len(levels) > max(FEW, count / 2):
+    if len(levels) > max(FEW, count / 2):
         why = f"dropped: {len(levels)} distinct texts in {count} values; 'categorical' keeps them"
         return Guess("identifier", "; ".join(filter(None, [why, note])), unsure=unsure)
-    return Guess("categorical", note, unsure=unsure)
+    return Guess("categorical", f"{_together(len(levels))}{note}".removesuffix("; "), unsure=unsure)
+
+
+def _together(levels: int) -> str:
+    """Return how many categories are told apart, where not all are."""
+    if levels <= MAX_CATEGORIES:
+        return ""
+    return f"{levels} categories: the {MAX_CATEGORIES} most frequent are told apart, the others taken together; "
 
 
 def _decided(one: Guess, decimal: str) -> Guess:

@@ -3,7 +3,8 @@
     numeric       numbers, also 1.234,5 and 12 %                 standardised; missing: median and an indicator
     boolean       true/false, yes/no, y/n, t/f, 1/0              0 or 1; missing likewise
     date          datetimes, ISO 8601 texts, 31.12.2020          days since 1970, then as numeric
-    categorical   few distinct values                            one column for each; missing is one of them
+    categorical   values that repeat, codes such as 01067        one column for each, of many the most frequent; missing
+                                                                 is one of them
     constant      one value everywhere                           dropped: it tells no two rows apart
     identifier    texts that nearly all differ, row numbers      dropped: they name a row and do not describe it
     ignored       whatever the user says, such as a label        dropped

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LONGEST = 16
+"""Letters of a name over a picture."""
+
 
 @styled
 def landmark_strips(
@@ -53,14 +56,14 @@ def landmark_strips(
     figure = new_figure(0.1 + t * (WIDTH / (k + 1) + 0.42))
     axes = figure.subplots(t, k + 1, squeeze=False)
     for row in range(t):
-        name = "" if sample_names is None else shorten(sample_names[row], 14)
+        name = "" if sample_names is None else _legible(sample_names[row])
         _draw(axes[row, 0], samples[row], f"test: {name}" if name else "test", INK, "solid")
         if sample_notes is not None:
             axes[row, 0].set_xlabel(literal(sample_notes[row]), color=INK, fontweight="bold", labelpad=3)
         for column in range(k):
             l, score = int(indices[row, column]), float(scores[row, column])
             colour, line = (ATTRACTIVE, "solid") if score >= 0 else (REPULSIVE, "dashed")
-            title = "" if landmark_names is None else shorten(landmark_names[l], 14)
+            title = "" if landmark_names is None else _legible(landmark_names[l])
             _draw(axes[row, column + 1], landmarks[l], title, colour, line)
             axes[row, column + 1].set_xlabel(f"{score:+#.3g}", color=colour, fontweight="bold", labelpad=3)
     return figure
@@ -73,6 +76,12 @@ def _draw(ax: Axes, image: Tensor, title: str, colour: str, line: str) -> None:
     ax.set_yticks([])
     for spine in ax.spines.values():
         spine.set(visible=True, edgecolor=colour, linewidth=2.5, linestyle=line)
+
+
+def _legible(name: Any) -> str:
+    """Return a name that fits over a picture: of a path its end, which tells files apart."""
+    text = str(name)
+    return shorten(f"…{text[-(LONGEST - 1) :]}" if "/" in text and len(text) > LONGEST else text, LONGEST)
 
 
 def _pixels(image: Tensor) -> np.ndarray[Any, Any]:

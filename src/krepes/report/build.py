@@ -1,4 +1,4 @@
-"""From a study to a report: provenance, every audit of the registry, then samples, landmarks and counterfactuals."""
+"""From a study to a report: verdict, what was audited, every audit in the order of its news, then samples."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from krepes import registry
-from krepes.audit.base import Audit
+from krepes.audit.base import Audit, AuditResult, run_audits
 from krepes.audit.study import Study
 from krepes.batches import Batch
 from krepes.model import Krepes
-from krepes.report.content import Part, Report
-from krepes.report.sections import AFTER, BEFORE, audited
+from krepes.report.content import Part, Report, Section
+from krepes.report.desk import Desk
+from krepes.report.front import by_news, front
+from krepes.report.sections import ABOUT_SAMPLES, provenance, section, stability
 
 
 def build_report(model: Krepes, *, X_test: Batch, title: str = "KREPES report", **material: Any) -> Report:
@@ -43,17 +45,29 @@ def build_report(model: Krepes, *, X_test: Batch, title: str = "KREPES report", 
     return report_of(Study(model, X_test, title=title, **material))
 
 
-def report_of(study: Study, audits: Iterable[Audit] | None = None) -> Report:
+Audited = tuple[dict[str, AuditResult], dict[str, str]]
+"""Results by the name of the audit, and for those that could not be asked why."""
+
+
+def report_of(study: Study, audits: Iterable[Audit] | None = None, results: Audited | None = None) -> Report:
     """Return the report of a study.
 
     Args:
         study: What is audited.
         audits: Which questions to ask, in order; by default all of `krepes.registry.AUDITS`.
+        results: Of these audits, where they were run before; see `krepes.audit.base.run_audits`.
 
     Returns:
         The report.
     """
     chosen = registry.loaded(registry.AUDITS).values() if audits is None else audits
-    sections = [*(make(study) for make in BEFORE), *(audited(audit, study) for audit in chosen)]
-    sections += [make(study) for make in AFTER]
-    return Report(study.title, (Part(study.title, tuple(sections)),))
+    asked = {audit.name: audit for audit in chosen}
+    found, missing = results or run_audits(study, asked)
+    standing = study.standing
+    sections = [provenance(study), *([] if standing is None else [stability(standing)])]
+    sections += [section(one, standing.mark(one.name) if standing else "") for one in by_news(found)]
+    desk = Desk(study)
+    sections += [make(desk) for make in ABOUT_SAMPLES]
+    sections += [Section(name, asked[name].title, why) for name, why in missing.items()]
+    sections.sort(key=lambda one: one.missing)  # stable: what could not be asked comes last
+    return Report(study.title, (Part(study.title, tuple(sections), front(study, found, missing)),))

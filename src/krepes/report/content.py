@@ -1,174 +1,16 @@
-"""What a report says, as plain data: parts, sections and blocks; how it looks is the renderer's business.
-
-A block carries text from the data as it is. Escaping happens once, where text becomes HTML.
-"""
+"""What a report says, as plain data: a verdict, parts, sections; blocks are in `krepes.report.blocks`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from krepes.data.marks import MarkedText
 from krepes.registry import load
+from krepes.report.blocks import Block, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Tone = Literal["", "attracts", "repels", "ours", "muted"]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One entry of a table.
-
-    Attributes:
-        text: What is shown.
-        value: What it is sorted by; without one, by its text.
-        tone: Its role, which the renderer colours and never by colour alone.
-        shade: 0 to 3: how far it differs from what it is compared with.
-    """
-
-    text: str
-    value: float | None = None
-    tone: Tone = ""
-    shade: int = 0
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Plain words."""
-
-    kind: ClassVar[str] = "paragraph"
-    text: str
-
-
-@dataclass(frozen=True)
-class Warnings:
-    """What a reader must know before believing anything else; shown as a list that stands out."""
-
-    kind: ClassVar[str] = "warnings"
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Names and what they stand for, two columns.
-
-    Attributes:
-        items: Name and text of each fact.
-    """
-
-    kind: ClassVar[str] = "facts"
-    items: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table whose first column names its rows.
-
-    Attributes:
-        caption: What it shows, one sentence.
-        columns: Heads.
-        rows: Cells, as many in a row as there are heads.
-        folded: Whether a reader has to open it.
-    """
-
-    kind: ClassVar[str] = "table"
-    caption: str
-    columns: tuple[Cell, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    folded: bool = False
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An image file.
-
-    Attributes:
-        content: Its bytes.
-        media: Its media type.
-        alt: What it shows, for those who do not see it.
-        caption: A line below; may be empty.
-    """
-
-    kind: ClassVar[str] = "picture"
-    content: bytes
-    media: str
-    alt: str
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class Card:
-    """A small picture with a few words.
-
-    Attributes:
-        title: First line.
-        picture: What is shown.
-        lines: Further lines.
-        tone: Frames the card.
-    """
-
-    title: str
-    picture: Picture
-    lines: tuple[str, ...] = ()
-    tone: Tone = ""
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """Cards in a row that breaks where the page ends."""
-
-    kind: ClassVar[str] = "gallery"
-    caption: str
-    cards: tuple[Card, ...]
-
-
-@dataclass(frozen=True)
-class Quote:
-    """A text with marked words, and a few words about it.
-
-    Attributes:
-        title: First line.
-        text: What it says; marks have a strength of 1 to 3.
-        lines: Further lines.
-        tone: Frames the quote.
-    """
-
-    title: str
-    text: MarkedText
-    lines: tuple[str, ...] = ()
-    tone: Tone = ""
-
-
-@dataclass(frozen=True)
-class Quotes:
-    """Texts below one another."""
-
-    kind: ClassVar[str] = "quotes"
-    caption: str
-    quotes: tuple[Quote, ...]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One entry of a `Chooser`: a name to pick it by, and what it shows."""
-
-    name: str
-    blocks: tuple[Block, ...]
-
-
-@dataclass(frozen=True)
-class Chooser:
-    """Entries of which a reader sees one at a time; all of them on paper and without JavaScript."""
-
-    kind: ClassVar[str] = "chooser"
-    label: str
-    choices: tuple[Choice, ...]
-
-
-Block = Paragraph | Warnings | Facts | Table | Picture | Gallery | Quotes | Chooser
 
 
 @dataclass(frozen=True)
@@ -191,6 +33,8 @@ class Section:
         blocks: The evidence.
         headline: Its number for the top of the page.
         verdict: Whether that is good or bad news, or neither.
+        mark: Whether the finding stands in other runs, in words; empty if that was not asked.
+        data: The tidy table behind it as JSON records; empty if it is no audit.
     """
 
     key: str
@@ -200,6 +44,8 @@ class Section:
     blocks: tuple[Block, ...] = ()
     headline: Headline | None = None
     verdict: Literal["good", "bad", "neutral"] = "neutral"
+    mark: str = ""
+    data: str = ""
 
     @property
     def missing(self) -> bool:
@@ -208,11 +54,50 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Point:
+    """One sentence of the first page: what was found, whether that is good or bad news, and where it stands."""
+
+    text: str
+    verdict: Literal["good", "bad", "neutral"]
+    key: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a reader may do next: in words, and what to type."""
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Front:
+    """What comes first: may the explanation be trusted, what was found, what to do.
+
+    Attributes:
+        light: Green, amber or red; grey if nothing was measured.
+        word: The light in words.
+        why: What made it so, one sentence.
+        rules: Every rule with its number.
+        points: Three findings.
+        steps: What to do next.
+    """
+
+    light: Literal["green", "amber", "red", "grey"]
+    word: str
+    why: str
+    rules: Table
+    points: tuple[Point, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
 class Part:
     """The audit of one model."""
 
     title: str
     sections: tuple[Section, ...]
+    front: Front | None = None
 
 
 @dataclass(frozen=True)
@@ -230,6 +115,10 @@ class Report:
     def section(self, key: str, part: int = 0) -> Section:
         """Return a section by its key."""
         return next(section for section in self.parts[part].sections if section.key == key)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole report as plain values: verdict, findings, and every table."""
+        return load("krepes.report.plain:report_values")(self)
 
     def plot(self) -> Figure:
         """Draw the verdicts and headlines of all sections that have one."""

@@ -16,8 +16,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from krepes.data.text import printable
-from krepes.report.content import Picture, Report
+from krepes.report.blocks import Picture
+from krepes.report.content import Report
+from krepes.report.glossary import GLOSSARY, anchor, glossed
 from krepes.storage.files import publish
+
+# Circle, square, triangle, diamond, cross, bar, wedge: told apart without colour.
+SHAPES = (
+    "M-1 0A1 1 0 1 0 1 0A1 1 0 1 0-1 0Z",
+    "M-.9-.9H.9V.9H-.9Z",
+    "M0-1.15 1.1.85H-1.1Z",
+    "M0-1.3 1.1 0 0 1.3-1.1 0Z",
+    "M-.4-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z",
+    "M-1.2-.45H1.2V.45H-1.2Z",
+    "M0 1.15 1.1-.85H-1.1Z",
+)
+STAR = "M0-1.9.55-.6 1.8-.6.8.25 1.15 1.6 0 .8-1.15 1.6-.8.25-1.8-.6-.55-.6Z"
 
 
 def render(report: Report) -> str:
@@ -53,7 +67,16 @@ def _environment() -> Environment:
         finalize=_shown,
     )
     environment.filters["data_uri"] = _data_uri
+    environment.filters["glossed"] = lambda text, seen: glossed(printable(text, lines=True), seen)
+    environment.globals.update(
+        glossary=GLOSSARY, anchor=anchor, new_set=set, stretch=_stretch, shapes=SHAPES, star=STAR
+    )
     return environment
+
+
+def _stretch(x: float) -> float:
+    """Return where a point of a map lies from the left, as maps are wider than they are high."""
+    return round(1.6 * x, 1)
 
 
 def _data_uri(picture: Picture) -> str:

@@ -11,17 +11,19 @@ from torch import Tensor
 
 from krepes.errors import InvalidInputError
 from krepes.figures import render
-from krepes.report.content import Picture
+from krepes.report.blocks import Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Pixels of the longer side: sharp at the size of a card, and a thousand of them still make a small page.
 LONGEST_SIDE = 96
+HEAVY = 4000
+"""Bytes of a PNG from which on a JPEG is tried, which suits photographs."""
 
 
 def thumbnail(image: Tensor, alt: str) -> Picture:
-    """Return a sample as a small PNG.
+    """Return a sample as a small PNG, a photograph as a small JPEG.
 
     Args:
         image: ``(H, W)``, ``(1, H, W)`` or ``(3, H, W)``; values outside [0, 1] are stretched to it.
@@ -44,8 +46,12 @@ def thumbnail(image: Tensor, alt: str) -> Picture:
     values = (255 * pixels).round().to(torch.uint8).permute(1, 2, 0).numpy()
     picture = Image.fromarray(values[..., 0] if values.shape[2] == 1 else values)
     picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-    content = BytesIO()
+    content, photo = BytesIO(), BytesIO()
     picture.save(content, format="PNG", optimize=True)
+    if len(content.getvalue()) > HEAVY:
+        picture.save(photo, format="JPEG", quality=88)
+        if 2 * len(photo.getvalue()) < len(content.getvalue()):
+            return Picture(photo.getvalue(), "image/jpeg", alt)
     return Picture(content.getvalue(), "image/png", alt)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from krepes.audit.base import Estimate
 from krepes.audit.study import Study
 from krepes.audit.wording import METHODS, text
-from krepes.report.content import Cell, Section, Tone
+from krepes.report.blocks import Cell, Tone
+from krepes.report.content import Section
 
 OURS = {"influence", "directional"}
 NONE = Cell("–", None, "muted")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from krepes.attribution import agreements, attribute
 from krepes.audit.features import FeatureSpace
@@ -19,6 +20,7 @@ from krepes.influence import toward as along
 from krepes.influence.ladder import METHODS
 from krepes.runs.proving import proof_of
 from krepes.runs.retraining import training_loss
+from krepes.runs.uses import column_uses
 from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
 
@@ -60,14 +62,17 @@ def with_texts(space: Workspace, frame: pd.DataFrame, column: str) -> pd.DataFra
 
 
 def picture_strip(space: Workspace, ids: Sequence[Any], k: int, path: Path) -> Path:
-    """Draw samples beside the landmarks that attract them, and return the path of the picture."""
+    """Draw samples beside the landmarks that attract them, then those that repel them; return the picture's path."""
     found = attribute(space.model, space.samples(ids), ids=list(ids))
-    top = found.top(min(k, found.m))
+    top, against = (found.top(min(k, found.m), by=by) for by in ("score", "repulsive"))
+    samples, landmarks = space.pictures(ids)
     picture = landmark_strips(
-        *space.pictures(ids),
-        top.indices,
-        top.scores,
-        sample_names=[str(id) for id in ids],
+        samples.repeat_interleave(2, 0),
+        landmarks,
+        torch.stack([top.indices, against.indices], 1).flatten(0, 1),
+        torch.stack([top.scores, against.scores], 1).flatten(0, 1),
+        sample_names=[str(id) for id in ids for _ in range(2)],
+        sample_notes=["attracted by", "repelled by"] * len(ids),
         landmark_names=[str(id) for id in space.model.landmark_ids_],
     )
     return publish(path, lambda temporary: temporary.write_bytes(render(picture)))
@@ -160,6 +165,8 @@ def study(
         by_flags=True,
         notes=space.notes,
         trust={method: said for method in METHODS if (said := proof_of(space.folder, method))},
+        columns=column_uses(space, named, label),
+        run=str(space.folder),
         title=f"KREPES report on {space.title}",
     )
 

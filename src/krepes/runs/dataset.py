@@ -208,6 +208,15 @@ def _embedded(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
         from krepes.data.synthetic import applicants
 
         return _table(applicants(4000, seed=settings.seed).frame, "applicants", settings, encoding)
+    if settings.data == "people":
+        from krepes.data.people import people
+
+        return _table(people(), "people", settings, encoding)
+    if settings.data == "drawings":
+        from krepes.data.drawings import drawings
+
+        drawn = drawings(1500)
+        return Dataset("drawings", "image", range(len(drawn.X)), drawn.X, drawn.frame)
     from sklearn.datasets import load_digits
 
     digits = load_digits()

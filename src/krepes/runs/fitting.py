@@ -31,6 +31,7 @@ from krepes.runs.place import claimed
 from krepes.runs.recipe import RECIPE, Recipe, recipe_of
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import ROWS, read_manifest, rows_folder
+from krepes.runs.uses import say_what_is_lost
 from krepes.runs.workspace import Workspace, column_and_value, require_group
 from krepes.storage.tensorfile import tensor_bytes
 from krepes.views import ViewStream
@@ -71,6 +72,7 @@ def fit(
         dataset = open_dataset(settings)
         train, test = split(dataset.n, settings)
         _require_asked(dataset, train, groups, concepts, predictions)
+        say_what_is_lost(dataset, settings)
         stream = open_stream(settings, dataset, train)
         objective = require_sizes(settings, stream)
         require_encoder(settings, dataset, stream)

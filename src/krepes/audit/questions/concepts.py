@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import torch
 
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.study import Study
 from krepes.audit.wording import count, listing, number, percent, quoted, text
 from krepes.concepts import aggregate_significance
@@ -91,6 +91,27 @@ def views(table: pd.DataFrame) -> tuple[View, ...]:
     )
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return which concepts can be told apart."""
+    found = [quoted(name) for name in real(table)["concept"]]
+    if not found:
+        return f"None of {count(len(table), 'concept')} can be told apart in the latent space beyond chance."
+    return f"Of {count(len(table), 'concept')}, {listing(found)} can be told apart in the latent space beyond chance."
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return for every concept whether it can be told apart."""
+    names = set(real(table)["concept"])
+    return tuple(
+        Finding(
+            f"{quoted(row['concept'])} can be told apart",
+            Estimate(float(row["accuracy"]), unit="share"),
+            row["concept"] in names,
+        )
+        for _, row in table.iterrows()
+    )
+
+
 CONCEPTS = Audit(
     name="concepts",
     title="Concepts: ideas of your own in the latent space",
@@ -100,6 +121,8 @@ CONCEPTS = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    findings=findings,
     headline=headline,
     caveat="A direction exists between any two sets of samples, so each concept is compared with random ones. That it "
     "can be told apart does not mean that the encoder uses it.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.consistency import MIXED, PREDICTED, TRUE, consistency_readings, label_consistency
 from krepes.audit.probes import PROBE_ROWS, predicted_labels
 from krepes.audit.study import Study
@@ -128,6 +128,23 @@ def _draw(table: pd.DataFrame) -> Figure:
     return consistency_curves(table)
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return how often the first landmark has the sample's class, and a random one."""
+    found = first_precision(table)["estimate"]
+    unsure = "" if verdict(table) == "good" else ", and the two are not surely apart"
+    return (
+        f"The landmark that attracts a sample most has its class in {percent(found['influence'])} of cases; a random "
+        f"one in {percent(found['random'])}{unsure}."
+    )
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return whether landmarks share the class more often than random ones."""
+    row = first_precision(table).loc["influence"]
+    estimate = Estimate(float(row["estimate"]), float(row["low"]), float(row["high"]), "share")
+    return (Finding("the first landmark has the sample's class", estimate, verdict(table) == "good"),)
+
+
 CONSISTENCY = Audit(
     name="consistency",
     title="Label consistency: do landmarks share the class",
@@ -137,6 +154,8 @@ CONSISTENCY = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    findings=findings,
     headline=headline,
     numbers=numbers,
     caveat="Classes reward similarity: plain kernel or latent neighbours are often as good, and a high share does not "

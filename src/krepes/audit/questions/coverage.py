@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.coverage import Coverage, class_coverage
 from krepes.audit.study import Study
 from krepes.audit.wording import listing, number, percent
@@ -78,6 +78,29 @@ def _draw(found: Coverage) -> Figure:
     return coverage_curve(found)
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return how many landmarks meet every class, or which classes none meets."""
+    absent = table[table["order"] == ABSENT]["class"].tolist()
+    if absent:
+        return f"No landmark is of class {listing(absent[:3])}{' and others' if len(absent) > 3 else ''}."
+    ours, chance = (table[table["order"] == order].iloc[0] for order in (STRONGEST, RANDOM))
+    return (
+        f"The {int(ours['estimate'])} strongest of {int(ours['m'])} landmarks meet every class; in random order it "
+        f"takes {number(chance['estimate'], 2)}."
+    )
+
+
+def strength(table: pd.DataFrame) -> float:
+    """Return much only if a class has no landmark: the order of the others seldom matters."""
+    return 0.5 if (table["order"] == ABSENT).any() else -0.9
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return whether every class has a landmark."""
+    ours = table[table["order"] == STRONGEST].iloc[0]
+    return (Finding("every class has a landmark", Estimate(float(ours["estimate"])), verdict(table) != "bad"),)
+
+
 COVERAGE = Audit(
     name="coverage",
     title="Class coverage: do the strongest landmarks meet every class",
@@ -87,5 +110,8 @@ COVERAGE = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    strength=strength,
+    findings=findings,
     caveat="With few balanced classes a handful of landmarks in any order meets them all.",
 )

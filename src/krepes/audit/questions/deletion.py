@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.deletions import ANY, deletion_readings_of
 from krepes.audit.study import Study
-from krepes.audit.wording import METHODS, count, percent, text
+from krepes.audit.wording import METHODS, count, percent, points, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,6 +92,23 @@ def _draw(table: pd.DataFrame) -> Figure:
     return deletion_bars(table)
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return what deleting the attracting landmarks costs, beside random ones."""
+    found: Any = plain_reading(table).set_index("method")
+    ours, chance = (max(float(found.loc[name, "estimate"]), 0.0) for name in ("influence", "random"))
+    return (
+        f"Without the {count(int(found.loc['influence', 'asked']), 'landmark')} that attract a sample most a "
+        f"neighbour vote is {points(ours)} less sure of it; without random ones {points(chance)}."
+    )
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return whether deleting the attracting landmarks costs more than deleting random ones."""
+    row: Any = plain_reading(table).set_index("method").loc["influence"]
+    estimate = Estimate(float(row["estimate"]), float(row["low"]), float(row["high"]), "gap")
+    return (Finding("deleting the attracting landmarks costs confidence", estimate, verdict(table) == "good"),)
+
+
 DELETION = Audit(
     name="deletion",
     title="Deletion: what if the explaining landmarks were not there",
@@ -101,6 +118,8 @@ DELETION = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    findings=findings,
     caveat="The k-NN is built on latent neighbours, so deleting those is the hardest rival. Only the vote is taken "
     "again, nothing is trained anew. Where random ones of the same classes cost as much, only the class was found.",
 )

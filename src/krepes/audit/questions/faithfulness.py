@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import torch
 
-from krepes.audit.base import Audit, Estimate, Exhibit, Unit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Unit, Verdict, View
 from krepes.audit.faithfulness import faithfulness
 from krepes.audit.probes import PROBE_ROWS
 from krepes.audit.study import Study
@@ -92,6 +92,20 @@ def _draw(table: pd.DataFrame) -> Figure:
     return faithfulness_bars(table)
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return how often the probes agree."""
+    same = _of(table, "same decision")["estimate"]
+    less = ", and is surely less accurate" if verdict(table) == "bad" else ""
+    return f"The surrogate decides like the encoder for {percent(same)} of the test samples{less}."
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return whether the surrogate is as accurate as the encoder, and how often both decide alike."""
+    row = _of(table, "same decision")
+    estimate = Estimate(float(row["estimate"]), float(row["low"]), float(row["high"]), "share")
+    return (Finding("the surrogate decides like the encoder", estimate, verdict(table) == "good"),)
+
+
 FAITHFULNESS = Audit(
     name="faithfulness",
     title="Faithfulness: does the surrogate decide like the encoder",
@@ -101,6 +115,8 @@ FAITHFULNESS = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    findings=findings,
     headline=headline,
     caveat="Agreement of linear probes shows that the surrogate keeps what those labels need; it does not show that "
     "every single explanation is right.",

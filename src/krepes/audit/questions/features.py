@@ -12,10 +12,10 @@ from torch import Tensor
 
 from krepes.attribution import attributions, compared_scores
 from krepes.audit.alignment import Alignment, AlignmentSum
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.shuffles import LEVEL
 from krepes.audit.study import Study
-from krepes.audit.wording import METHODS, count, listing, number, signed, text
+from krepes.audit.wording import METHODS, count, listing, number, points, quoted, signed, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 K, NAMED = 10, 4
 LEADING = 1 / 3
 """Columns with at least this part of the largest gap lead, and the first four of them are named."""
+HIDDEN = "hidden from the encoder"
 NULL = ("shuffled [5 %, 95 %]", "p (Holm)")
 
 
@@ -48,7 +49,7 @@ def measure(study: Study) -> Exhibit:
     frames = [total.frame(space).assign(method=method) for method, total in sums.items()]
     table = pd.concat(frames, ignore_index=True)
     unseen = table["column"].isin(list(study.hidden)) & (table["note"] == "")
-    table.loc[unseen, "note"] = "hidden from the encoder"
+    table.loc[unseen, "note"] = HIDDEN
     first = ["method", "variant", "column"]
     return Exhibit(table[[*first, *(c for c in table if c not in first)]], {"Feature Alignment Gap": _drawer(table)})
 
@@ -165,6 +166,36 @@ def _draw(alignment: Alignment) -> Figure:
     return alignment_bars(alignment)
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return the columns that lead, and how far above chance the first of them is."""
+    leading = leaders(table).head(2)
+    if not len(leading):
+        return "No column stands out: samples are as unlike the landmarks that attract them as chance would have it."
+    first = leading.iloc[0]
+    hidden = ", which was hidden from it," if first["note"] == HIDDEN else ""
+    second = f" (then {quoted(leading['column'].iloc[1])})" if len(leading) > 1 else ""
+    return (
+        f"The encoder keeps {quoted(first['column'])}{hidden} above all{second}: samples are "
+        f"{points(first['estimate'])} more alike in it to the landmarks that attract them than chance gives."
+    )
+
+
+def strength(table: pd.DataFrame) -> float:
+    """Return the largest gap beyond its null."""
+    leading = leaders(table)
+    return float(leading["estimate"].iloc[0]) if len(leading) else 0.0
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return for every column whether the encoder keeps it beyond chance."""
+    order = ranked(table)
+    rows = order[order["estimate"].notna()]
+    return tuple(
+        Finding(f"the encoder keeps {text(row['column'])}", _estimate(row), bool(sure))
+        for (_, row), sure in zip(rows.iterrows(), passes(rows), strict=True)
+    )
+
+
 FEATURES = Audit(
     name="features",
     title="Features: what the encoder looks at",
@@ -174,6 +205,9 @@ FEATURES = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    strength=strength,
+    findings=findings,
     headline=headline,
     numbers=numbers,
     caveat="A gap says that samples and their landmarks agree on a column, not that the column causes it: a column may "

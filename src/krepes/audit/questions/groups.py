@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.groups import CrossGroup, cross_group
 from krepes.audit.shuffles import LEVEL
 from krepes.audit.study import Study
@@ -160,6 +160,55 @@ def _draw(found: CrossGroup) -> Figure:
     return cross_group_heatmap(found)
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return who leans on whom in the grouping that is separated best, or how far it is separated."""
+    found = ours(table)
+    name = max(found, key=lambda name: (strongest_lean(found[name]) is not None, _excess(found[name])))
+    share, expected, _ = in_group(found[name])
+    pair = strongest_lean(found[name])
+    if pair is not None:
+        return (
+            f"Samples of {quoted(pair['group'])} are tied first to {quoted(pair['landmark_group'])} "
+            f"{pair['lift']:.1f} times as often as chance would have it."
+        )
+    beyond = "" if _is_apart(found[name]) else ", which chance explains"
+    return (
+        f"{percent(share)} of the samples are tied first to a landmark of their own {text(name)}; chance gives "
+        f"{percent(expected)}{beyond}."
+    )
+
+
+def strength(table: pd.DataFrame) -> float:
+    """Return how far above chance samples are anchored in their own group."""
+    return max(_excess(matrix) for matrix in ours(table).values())
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return for every way of grouping whether groups are kept apart, and for every pair whether one leans."""
+    found = []
+    for name, matrix in ours(table).items():
+        share = in_group(matrix)[0]
+        found.append(
+            Finding(f"samples keep to their own {text(name)}", Estimate(share, unit="share"), _is_apart(matrix))
+        )
+        for _, row in matrix[matrix["group"] != matrix["landmark_group"]].iterrows():
+            leans = bool(row["p_corrected"] <= LEVEL and row["share"] > row["expected"])
+            estimate = Estimate(float(row["share"]), float(row["low"]), float(row["high"]), "share")
+            pair = f"{quoted(row['group'])} leans on {quoted(row['landmark_group'])} ({text(name)})"
+            found.append(Finding(pair, estimate, leans))
+    return tuple(found)
+
+
+def _excess(matrix: pd.DataFrame) -> float:
+    share, expected, _ = in_group(matrix)
+    return share - expected
+
+
+def _is_apart(matrix: pd.DataFrame) -> bool:
+    """Return whether samples are anchored in their own group beyond what shuffled landmarks give."""
+    return _p_own(matrix) <= LEVEL and _excess(matrix) > 0
+
+
 GROUPS = Audit(
     name="groups",
     title="Groups: who anchors whom",
@@ -169,6 +218,9 @@ GROUPS = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    strength=strength,
+    findings=findings,
     headline=headline,
     numbers=numbers,
     caveat="Anchoring in one's own group shows that the encoder separates the groups; whether that is wanted, and "

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from krepes.attribution import attributions
-from krepes.audit.base import Audit, Estimate, Exhibit, Unit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Unit, Verdict, View
 from krepes.audit.features import agreement
 from krepes.audit.groups import anchoring_test
 from krepes.audit.labels import shared_codes
@@ -26,7 +26,7 @@ from krepes.audit.permutation import PermutationTest, agreement_test, carrier_te
 from krepes.audit.rankings import first
 from krepes.audit.shuffles import LEVEL, ShuffledGaps, enough_draws
 from krepes.audit.study import Pair, Study
-from krepes.audit.wording import METHODS, listing, number, percent, signed, text
+from krepes.audit.wording import METHODS, listing, number, percent, quoted, signed, text
 from krepes.views.source import evenly_spaced
 
 DRAWS, K, PROBE_ROWS = 999, 10, 5000
@@ -218,6 +218,49 @@ def _shown(row: pd.Series, name: str, unit: Unit = "share") -> tuple[object, ...
     return (name, *shares, number(float(row["p_corrected"]), 2))
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return the hidden column that is given away most clearly, or that none is."""
+    parts = {str(name): part for name, part in table.groupby("hidden", sort=False)}
+    away = [name for name, part in parts.items() if _is_away(part)]
+    if not away:
+        named = listing([quoted(name) for name in parts])
+        return f"Nothing that was measured here gives {named} away, hidden from the encoder."
+    name = max(away, key=lambda name: _probe_excess(parts[name]))
+    probe, through = given_away(parts[name], PROBE, looked_at(parts[name])), carriers(parts[name]).head(1)
+    shows = f", above all through {quoted(through['by'].iloc[0])}" if len(through) else ""
+    if probe is None:
+        return f"{quoted(name)} was hidden from the encoder, and who lies near whom still shows it{shows}."
+    most = parts[name][parts[name]["measure"] == MAJORITY]["estimate"].iloc[0]
+    return (
+        f"{quoted(name)} was hidden from the encoder, and a simple classifier still reads it from the embeddings of "
+        f"{percent(probe['estimate'])} of the samples (naming the largest group: {percent(most)}){shows}."
+    )
+
+
+def strength(table: pd.DataFrame) -> float:
+    """Return how far above its null a probe finds a hidden column; given away at all is news already."""
+    return 0.5 + max(_probe_excess(part) for _, part in table.groupby("hidden", sort=False)) / 2
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return for every hidden column whether it is given away by a probe, by anchors, and through which columns."""
+    found = []
+    for name, part in table.groupby("hidden", sort=False):
+        by = looked_at(part)
+        rows = part[((part["measure"] == PROBE) & (part["by"] == by)) | (part["measure"] == CARRIER)]
+        for _, row in rows.iterrows():
+            sure = bool(row["p_corrected"] <= LEVEL and row["estimate"] > row["null"])
+            through = f"through {text(row['by'])}" if row["measure"] == CARRIER else "to a simple classifier"
+            unit: Unit = "gap" if row["measure"] == CARRIER else "share"
+            found.append(Finding(f"{text(name)} shows {through}", Estimate(float(row["estimate"]), unit=unit), sure))
+    return tuple(found)
+
+
+def _probe_excess(part: pd.DataFrame) -> float:
+    row = given_away(part, PROBE, looked_at(part))
+    return 0.0 if row is None else float(row["estimate"] - row["null"])
+
+
 PROXY = Audit(
     name="proxy",
     title="Proxies: what gives a hidden column away",
@@ -227,6 +270,9 @@ PROXY = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    strength=strength,
+    findings=findings,
     headline=headline,
     caveat="That a hidden column can be found does not say that a decision uses it; that nothing was found here does "
     "not prove that nothing could.",

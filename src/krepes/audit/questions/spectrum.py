@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from torch import Tensor
 
-from krepes.audit.base import Audit, Estimate, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.spectrum import rankme, spectral_entropy
 from krepes.audit.study import Study
 from krepes.audit.wording import number
@@ -97,6 +97,18 @@ def _draw(embeddings: dict[str, Tensor]) -> Figure:
     return singular_values({name.split(" (")[0]: Z for name, Z in embeddings.items()})
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return how many dimensions are used."""
+    after: Any = table.set_index("model").loc[END]
+    return f"The embeddings use {number(after['rankme'])} of {int(after['possible'])} possible dimensions."
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return whether more than one dimension is used."""
+    after: Any = table.set_index("model").loc[END]
+    return (Finding("more than one dimension is used", Estimate(float(after["rankme"])), verdict(table) != "bad"),)
+
+
 SPECTRUM = Audit(
     name="spectrum",
     title="Spectrum: how many dimensions are used",
@@ -106,6 +118,8 @@ SPECTRUM = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    findings=findings,
     headline=headline,
     numbers=numbers,
     caveat="More dimensions are not better in themselves: the number helps to compare models of the same size on the "

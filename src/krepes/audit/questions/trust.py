@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from krepes.audit.base import Audit, Exhibit, Verdict, View
+from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.study import Study
 from krepes.audit.wording import number, percent
 from krepes.linalg import top_eigenpairs
@@ -127,6 +127,25 @@ def views(table: pd.DataFrame) -> tuple[View, ...]:
     return (View("The solve in figures", ("measure", "value", "meaning"), rows),)
 
 
+def plain(table: pd.DataFrame) -> str:
+    """Return the first warning, or that there is none and what the landmarks span."""
+    first = warnings(table)[:1]
+    of = _values(table)["spanned"]
+    return first[0] if first else f"The step was solved, and the landmarks span {percent(of)} of a typical test sample."
+
+
+def strength(table: pd.DataFrame) -> float:
+    """Return the most there is if anything is to be warned of: the rest rests on it."""
+    return 1.0 if warnings(table) else 0.0
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return whether the landmarks span a typical sample."""
+    of = _values(table)
+    estimate = Estimate(of["spanned"], of["spanned, low"], of["spanned, high"], "share")
+    return (Finding("the landmarks span a typical sample", estimate, of["spanned"] >= LOWEST_SPAN),)
+
+
 TRUST = Audit(
     name="trust",
     title="Trust: was the step solved, and do the landmarks suffice",
@@ -136,6 +155,9 @@ TRUST = Audit(
     sentence=sentence,
     verdict=verdict,
     views=views,
+    plain=plain,
+    strength=strength,
+    findings=findings,
     headline=headline,
     warnings=warnings,
     caveat="A solved step and well spanned samples are needed for a good explanation and do not make one: whether the "

@@ -1,14 +1,13 @@
-"""The sections of a report that are no audits, and the one way to make a section of an audit."""
+"""The sections of a report: what was audited, one for every audit, and those on single samples."""
 
-from krepes.report.sections.audits import audited, section
+from krepes.report.sections.audits import section
 from krepes.report.sections.counterfactual import counterfactual
 from krepes.report.sections.landmarks import landmarks
 from krepes.report.sections.provenance import provenance
 from krepes.report.sections.samples import samples
+from krepes.report.sections.stability import stability
 
-BEFORE = (provenance,)
-"""Sections before those of the audits."""
-AFTER = (samples, landmarks, counterfactual)
-"""Sections after those of the audits, in the order of the page."""
+ABOUT_SAMPLES = (samples, landmarks, counterfactual)
+"""Sections on single samples, in the order of the page."""
 
-__all__ = ["AFTER", "BEFORE", "audited", "section"]
+__all__ = ["ABOUT_SAMPLES", "provenance", "section", "stability"]

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from krepes.audit.base import Audit, AuditResult, View
-from krepes.audit.study import Study
+from krepes.audit.base import AuditResult, View
 from krepes.audit.wording import METHODS
-from krepes.report.content import Block, Headline, Section, Table, Warnings
+from krepes.report.blocks import Block, Table, Warnings
+from krepes.report.content import Headline, Section
 from krepes.report.pictures import drawn
 from krepes.report.wording import OURS, cell, heads
 
 NAMES_OF_OURS = {METHODS[method] for method in OURS}
 
 
-def audited(audit: Audit, study: Study) -> Section:
-    """Return the section of an audit, or what to pass to get it."""
-    lacking = audit.missing(study)
-    return Section(audit.name, audit.title, lacking) if lacking else section(audit(study))
+def section(found: AuditResult, mark: str = "") -> Section:
+    """Return an audit's result as a section.
 
+    Args:
+        found: The result.
+        mark: Whether its findings stand in other runs, in words.
 
-def section(found: AuditResult) -> Section:
-    """Return an audit's result as a section."""
+    Returns:
+        The section.
+    """
     blocks: list[Block] = [Warnings(found.warnings)] if found.warnings else []
-    for caption, draw in found.figures.items():
-        blocks.append(drawn(draw(), f"{caption}. The numbers stand in the table below.", caption))
-    blocks += [table(view) for view in found.views]
+    figures = [
+        drawn(draw(), f"{caption}. The numbers stand in the table beside it.", caption)
+        for caption, draw in found.figures.items()
+    ]
+    blocks += [*figures, *(table(view) for view in found.views)]
     headline = None if found.headline is None else Headline(*found.headline)
-    return Section(found.name, found.title, found.sentence, found.caveat, tuple(blocks), headline, found.verdict)
+    data = str(found.table.to_json(orient="records", default_handler=str))
+    return Section(
+        found.name, found.title, found.sentence, found.caveat, tuple(blocks), headline, found.verdict, mark, data
+    )
 
 
 def table(view: View) -> Table:

@@ -5,65 +5,74 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from krepes.audit.study import Study
-from krepes.audit.wording import number, percent, text
-from krepes.report.content import Block, Card, Cell, Gallery, Headline, Quotes, Section, Table
+from krepes.audit.wording import percent
+from krepes.report.blocks import Block, Card, Cell, Gallery, Quotes, Table
+from krepes.report.content import Headline, Section
+from krepes.report.desk import Desk
 from krepes.report.pictures import thumbnail
-from krepes.report.sections.guard import explains_a_step
-from krepes.report.sections.sentences import quotable, quoted_row
+from krepes.report.sections.guard import NOTHING
+from krepes.report.sections.sheets import sheets
+from krepes.report.sentences import quotable, quoted_row
 from krepes.report.wording import cell, heads
 
-KEY, TITLE = "landmarks", "Landmarks"
-CARDS, ROWS = 21, 50
+KEY, TITLE = "landmarks", "Landmarks: which training samples carry the change"
+CARDS, ROWS = 24, 50
 
 
-@explains_a_step(KEY, TITLE)
-def landmarks(study: Study) -> Section:
-    """Return the section on the landmarks and their weights."""
-    omega = study.attribution.omega
-    order = omega.argsort(descending=True, stable=True)
+def landmarks(desk: Desk) -> Section:
+    """Return the section on the landmarks and what each carries, with a sheet for every one that is named."""
+    study = desk.study
+    if not study.moved:
+        return Section(KEY, TITLE, NOTHING)
+    weights = carried(desk)
+    order = weights.argsort(descending=True, stable=True)
     tenth = max(1, round(study.m / 10))
-    weights = omega.square() / omega.square().sum().clamp_min(1e-300)
-    carried = float(weights[order[:tenth]].sum())
+    share = float(weights[order[:tenth]].sum())
     effective = float(torch.special.entr(weights).sum().exp())
     finding = (
-        f"The strongest {tenth} of {study.m} landmarks carry {percent(carried)} of what the objective added "
+        f"The strongest {tenth} of {study.m} landmarks carry {percent(share)} of what the objective added "
         f"(evenly spread it would be {percent(tenth / study.m)}); it is as if {effective:.0f} landmarks shared it."
     )
     return Section(
         KEY,
         TITLE,
         finding,
-        "The weight ω of a landmark says how much the objective changed its coefficients, not how good or typical it "
-        "is; a training row that is no landmark can matter as much, which only the counterfactual section tells.",
-        (_shown(study, omega, order),),
+        "What a landmark carries says how much the objective changed by way of it, not how good or typical it is; a "
+        "training row that is no landmark can matter as much, which only removal tells.",
+        (_shown(desk, weights, order), sheets(desk, weights)),
         Headline(f"{effective:.0f} of {study.m}", "landmarks carry the change, in effect"),
     )
 
 
-def _shown(study: Study, omega: Tensor, order: Tensor) -> Block:
-    ids, labels = study.model.landmark_ids_, study.label_of
-    classes = study.of_landmarks(labels[0]) if labels else None
-    if study.inputs == "image" and isinstance(study.landmarks, Tensor):
+def carried(desk: Desk) -> Tensor:
+    """Return the share of the change that each landmark carries, ``(m,)``."""
+    omega = desk.study.attribution.omega
+    return omega.square() / omega.square().sum().clamp_min(1e-300)
+
+
+def _shown(desk: Desk, weights: Tensor, order: Tensor) -> Block:
+    study = desk.study
+    strongest = order[:CARDS].tolist()
+    pictures = desk.pictures([desk.rows[l] for l in strongest])
+    if pictures is not None:
         cards = []
-        for l in order[:CARDS].tolist():
-            name = f"landmark {text(ids[l])}" + (f", class {classes[l]}" if classes else "")
-            picture = thumbnail(study.landmarks[l], f"{name}, weight {number(float(omega[l]))}")
-            lines = (f"ω {number(float(omega[l]))}", *((f"class {text(classes[l])}",) if classes else ()))
-            cards.append(Card(text(ids[l]), picture, lines))
-        return Gallery(f"The {len(cards)} strongest landmarks, by ω", tuple(cards))
+        for l, picture in zip(strongest, pictures, strict=True):
+            row, said = desk.rows[l], f"{percent(float(weights[l]))} of the change"
+            lines = (said, *((f"class {desk.class_of(row)}",) if study.label_of else ()))
+            alt = f"landmark {desk.train_name(row)}: {', '.join(lines)}"
+            cards.append(Card(desk.train_name(row), thumbnail(picture, alt), lines, "", desk.link(row)))
+        return Gallery(f"The {len(cards)} landmarks that carry most", tuple(cards))
     if quotable(study):
-        rows_of = study.model.landmarks_.tolist()
-        about = [
-            (f"ω {number(float(omega[l]))}", f"class {text(classes[l])}" if classes else "") for l in range(study.m)
-        ]
-        quotes = [quoted_row(study, rows_of[l], text(ids[l]), about[l]) for l in order[:CARDS].tolist()]
-        return Quotes(f"The {len(quotes)} strongest landmarks, by ω", tuple(quotes))
-    table = None if study.tables is None else study.tables[0].iloc[study.model.landmarks_.numpy()]
-    columns = heads("landmark", "ω", *(["class"] if classes else []), *(map(str, table) if table is not None else ()))
+        about = {l: f"{percent(float(weights[l]))} of the change" for l in strongest}
+        quotes = [quoted_row(desk, desk.rows[l], (about[l],), link=desk.link(desk.rows[l])) for l in strongest]
+        return Quotes(f"The {len(quotes)} landmarks that carry most", tuple(quotes))
+    table = None if study.tables is None else study.tables[0]
+    names = ["landmark", "share of the change", *(["class"] if study.label_of else [])]
     rows = []
     for l in order[:ROWS].tolist():
-        values = () if table is None else tuple(cell(value) for value in table.iloc[l].tolist())
-        shown = (cell(classes[l]),) if classes else ()
-        rows.append((cell(ids[l]), Cell(number(float(omega[l])), float(omega[l])), *shown, *values))
-    return Table(f"The {len(rows)} strongest landmarks, by ω", columns, tuple(rows))
+        row, share = desk.rows[l], float(weights[l])
+        values = () if table is None else tuple(cell(value) for value in table.iloc[row].tolist())
+        shown = (cell(desk.class_of(row)),) if study.label_of else ()
+        rows.append((Cell(desk.train_name(row), link=desk.link(row)), Cell(percent(share), share), *shown, *values))
+    columns = heads(*names, *(map(str, table) if table is not None else ()))
+    return Table(f"The {len(rows)} landmarks that carry most", columns, tuple(rows))

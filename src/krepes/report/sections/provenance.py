@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from krepes.audit.columns import ROLES
 from krepes.audit.study import Study
-from krepes.audit.wording import count, text
+from krepes.audit.wording import count, listing, text
 from krepes.encoders.frozen import FrozenEncoder
-from krepes.report.content import Facts, Section, Warnings
+from krepes.report.blocks import Block, Cell, Facts, Table, Warnings
+from krepes.report.content import Section
+from krepes.report.wording import heads
 from krepes.runs.store import versions
 
 
@@ -17,10 +20,12 @@ def provenance(study: Study) -> Section:
     model, encoder = study.model, study.encoder
     kernel = model.base_kernel_.describe()
     what = f"the {kernel.get('name')} kernel" if encoder is None else f"an encoder ({_network(encoder)})"
+    seen = [text(use.name) for use in study.uses if use.role == "seen"]
+    looks = f" The encoder saw {count(len(seen), 'column')}: {listing(seen[:8])}{_rest(seen)}." if seen else ""
     finding = (
         f"A kernel model of {count(study.m, 'landmark')} explains {what} from "
         f"{count(study.n, 'training row')} and no labels; {count(study.t, 'test sample')} "
-        f"{'is' if study.t == 1 else 'are'} explained here."
+        f"{'is' if study.t == 1 else 'are'} explained here.{looks}"
     )
     items = [
         ("Training data", _data(study)),
@@ -41,8 +46,25 @@ def provenance(study: Study) -> Section:
         finding,
         "Everything below is about this encoder, this data and these settings; another seed or another set of "
         "landmarks gives other numbers.",
-        (*([Warnings(study.notes)] if study.notes else []), Facts(tuple(items))),
+        (*([Warnings(study.notes)] if study.notes else []), *_columns(study), Facts(tuple(items))),
     )
+
+
+def _columns(study: Study) -> list[Block]:
+    """Return what became of every column: seen, hidden, judging only, dropped and why."""
+    if not study.uses:
+        return []
+    uses = sorted(study.uses, key=lambda use: ROLES.index(use.role))
+    rows = tuple((Cell(text(use.name)), Cell(use.role), Cell(use.kind), Cell(text(use.why, 200))) for use in uses)
+    counts = [f"{n} {role}" for role in ROLES if (n := sum(use.role == role for use in uses))]
+    how = ""
+    if any(use.told for use in uses):
+        how = '; to change one, write a line such as [columns] zip = "categorical" into a file and pass it by --schema'
+    return [Table(f"Columns: {', '.join(counts)}{how}", heads("column", "use", "read as", "why"), rows)]
+
+
+def _rest(names: list[str]) -> str:
+    return f" and {len(names) - 8} more" if len(names) > 8 else ""
 
 
 def _network(encoder: FrozenEncoder) -> str:

@@ -1,36 +1,36 @@
-"""Samples: what each is made of, the landmarks that attract and repel it, beside what other methods would name."""
+"""Samples: one picker; of each what it is made of, what would change it, and what other methods would name."""
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import torch
-from torch import Tensor
 
-from krepes.attribution import Top
-from krepes.audit.features import agreement
 from krepes.audit.study import Study
 from krepes.audit.wording import count, number, percent, signed, text
-from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Section, Table, Tone
-from krepes.report.pictures import thumbnail
-from krepes.report.sections.guard import explains_a_step
-from krepes.report.sections.sentences import quotable, quoted_landmarks
-from krepes.report.wording import cell, heads, method_cell
+from krepes.report.blocks import Block, Cell, Choice, Chooser, Paragraph, Table, Titled
+from krepes.report.content import Section
+from krepes.report.desk import Desk, moved
+from krepes.report.sections.guard import NOTHING
+from krepes.report.sections.latent import latent
+from krepes.report.showing import beside
+from krepes.report.wording import heads, method_cell
 
-KEY, TITLE = "samples", "Samples and what they are made of"
+KEY, TITLE = "samples", "Samples: what each is made of, and what would change it"
+BRIEF = 3
 
 
-@explains_a_step(KEY, TITLE)
-def samples(study: Study) -> Section:
-    """Return the section with a chooser over samples."""
+def samples(desk: Desk) -> Section:
+    """Return the section with the one picker over samples."""
+    study = desk.study
+    if not study.moved:
+        return Section(KEY, TITLE, NOTHING)
     found = study.attribution
-    attractive, repulsive = found.top(study.k), found.top(study.k, by="repulsive")
     strongest = found.top(study.k, by="magnitude").indices
     length = torch.linalg.vector_norm(found.shift, dim=1)
     share = found.directional.gather(1, strongest).sum(1) / length.clamp_min(1e-300)
     repelled = float((found.scores < 0).double().mean())
     finding = (
-        f"In the {count(len(found), 'sample')} shown, the {study.k} strongest landmarks make "
+        f"In the {count(len(found), 'sample')} shown in depth, the {study.k} strongest landmarks make "
         f"{percent(float(share.median()))} of a typical shift, and {percent(repelled)} of all landmarks repel."
     )
     same = _same_class(study)
@@ -39,18 +39,26 @@ def samples(study: Study) -> Section:
             f" The landmark that attracts most has the sample's class in {percent(same['influence'])} of "
             f"{count(study.t, 'test sample')} (at random: {percent(same['random'])})."
         )
-    signs = [_signs(i, attractive, repulsive) for i in range(len(found))]
-    names = [sample_name(study, i) for i in range(len(found))]
-    quotes = quoted_landmarks(study, names, signs) if quotable(study) else [[] for _ in names]
-    choices = [_choice(study, i, attractive, repulsive, float(length[i]), quotes[i]) for i in range(len(found))]
+    choices = [_choice(desk, i) for i in range(len(desk.places))]
     return Section(
         KEY,
         TITLE,
         finding,
-        "These landmarks are what the embedding is made of. They are not the rows whose removal from training would "
-        "change it most: see the counterfactual section.",
-        (Chooser("Sample", tuple(choices)),),
+        "What a sample is made of are terms of a sum. They are not the rows whose removal from training would change "
+        "it most: those stand beside them, and the two can point in opposite directions.",
+        (Chooser("Sample", tuple(choices), _hint(desk), latent(desk)),),
     )
+
+
+def _hint(desk: Desk) -> str:
+    """Return how many samples can be asked here, and what to type for the others."""
+    study = desk.study
+    how = f"krepes explain {study.run or 'RUN'} --row ID" if study.by_flags else "explanation.of(X)"
+    here = f"{desk.deep} in depth and {len(desk.places) - desk.deep} in brief" if len(desk.places) > desk.deep else ""
+    if len(desk.places) >= study.t:
+        return f"All {count(study.t, 'test sample')} are here{f', {here}' if here else ''}; any other: {how}"
+    start = f"{len(desk.places)} of {study.t:,} test samples are here{f', {here}' if here else ''}"
+    return f"{start}; any other: {how}"
 
 
 def _same_class(study: Study) -> dict[str, float]:
@@ -65,94 +73,79 @@ def _same_class(study: Study) -> dict[str, float]:
     }
 
 
-def _choice(study: Study, i: int, attractive: Top, repulsive: Top, length: float, quotes: list[Block]) -> Choice:
-    name = sample_name(study, i)
-    blocks: list[Block] = list(quotes)
-    if study.inputs == "image" and isinstance(study.landmarks, Tensor):
-        blocks += _pictures(study, i, name, attractive, repulsive)
-    elif not quotes and study.tables is not None and study.space is not None:
-        blocks.append(_differences(study, i, attractive, "attracts"))
-        blocks.append(_differences(study, i, repulsive, "repels"))
-    blocks.append(_numbers(study, i, attractive, repulsive, length))
-    return Choice(name, (*blocks, *_other_methods(study, i)))
+def _choice(desk: Desk, i: int) -> Choice:
+    place = desk.places[i]
+    key, name = f"sample-{place}", desk.name(place)
+    if i >= desk.deep:
+        return Choice(key, name, beside(desk, "Landmarks that attract and repel it", place, desk.made_of(i, BRIEF)))
+    made = beside(desk, "The landmarks that attract it, then those that repel it", place, desk.made_of(i))
+    blocks: list[Block] = [Titled("What it is made of", made)]
+    if desk.asks_removal:
+        blocks.append(Titled("What would change it", _removal(desk, i)))
+    blocks += [_numbers(desk, i), *_other_methods(desk, place)]
+    return Choice(key, f"{name} · in depth", tuple(blocks))
 
 
-def sample_name(study: Study, i: int) -> str:
-    """Return what the sample ``i`` of those shown is called: its id, and its class if that is known."""
-    label = f", class {text(study.label_of[1][int(study.chosen[i])])}" if study.label_of else ""
-    return f"{text(study.sample_ids[i])}{label}"
-
-
-def _signs(i: int, attractive: Top, repulsive: Top) -> list[tuple[int, Any, float, Tone]]:
-    """Return place, id, score and role of each landmark to show: none that attracts is listed as repelling."""
-    found: list[tuple[int, Any, float, Tone]] = []
-    for top, sign, tone in ((attractive, 1, "attracts"), (repulsive, -1, "repels")):
-        for l, name, score in zip(top.indices[i].tolist(), top.ids[i], top.scores[i].tolist(), strict=True):
-            if sign * score > 0:
-                found.append((l, name, score, "attracts" if tone == "attracts" else "repels"))
-    return found
-
-
-def _pictures(study: Study, i: int, name: str, attractive: Top, repulsive: Top) -> list[Block]:
-    assert isinstance(study.landmarks, Tensor) and isinstance(study.samples, Tensor)
-    classes = study.of_landmarks(study.label_of[0]) if study.label_of else None
-    cards: dict[str, list[Card]] = {"attracts": [], "repels": []}
-    cards["attracts"].append(Card("this sample", thumbnail(study.samples[i], f"test sample {name}"), (name,), "ours"))
-    for l, landmark, score, tone in _signs(i, attractive, repulsive):
-        of_class = f"class {text(classes[l])}" if classes else ""
-        alt = f"landmark {text(landmark)} {of_class} {tone} with score {signed(score)}"
-        lines = (f"{tone} {signed(score)}", *([of_class] if of_class else []))
-        cards[tone].append(Card(text(landmark), thumbnail(study.landmarks[l], alt), lines, tone))
-    captions = {"attracts": "The sample and the landmarks that attract it", "repels": "The landmarks that repel it"}
-    return [Gallery(captions[tone], tuple(found)) for tone, found in cards.items() if found]
-
-
-def _differences(study: Study, i: int, top: Top, tone: Tone) -> Table:
-    """Return the test row beside landmark rows, cells shaded by how far they differ."""
-    assert study.tables is not None and study.space is not None
-    space, sign = study.space, 1 if tone == "attracts" else -1
-    kept = [j for j in range(top.indices.shape[1]) if sign * float(top.scores[i, j]) > 0]
-    row = study.tables[1].iloc[[int(study.chosen[i])]]
-    places = study.model.landmarks_[top.indices[i, kept]].numpy()
-    landmark_rows = study.tables[0].iloc[places]
-    apart = dict(zip(space.defined, (1 - agreement(space.encode(row), space.encode(landmark_rows))).T, strict=True))
-    columns = [Cell("column"), Cell("this row")]
-    columns += [Cell(f"{text(top.ids[i][j])} ({signed(float(top.scores[i, j]))})", None, tone) for j in kept]
-    rows = []
-    for name in space.names:
-        shades = [round(3 * float(x)) for x in apart[name]] if name in apart else [0] * len(kept)
-        values = [cell(v, shade=shade) for v, shade in zip(landmark_rows[name].tolist(), shades, strict=True)]
-        rows.append((cell(str(name)), cell(row[name].iloc[0]), *values))
-    caption = f"The row beside the landmarks that {'attract' if sign > 0 else 'repel'} it; shaded where they differ"
-    return Table(caption, tuple(columns), tuple(rows))
-
-
-def _numbers(study: Study, i: int, attractive: Top, repulsive: Top, length: float) -> Table:
-    found = study.attribution
-    rows = []
-    for l, landmark, score, tone in _signs(i, attractive, repulsive):
-        along, kernel = float(found.directional[i, l]), float(found.K_tm[i, :, l].mean())
-        numbers = [Cell(signed(x), x) for x in (score, along, kernel)]
-        rows.append((cell(landmark), Cell(tone, None, tone), *numbers))
-    caption = f"Their numbers; the parts of all landmarks and the shift term sum to |shift| = {number(length)}"
-    return Table(
-        caption, heads("landmark", "effect", "score", "part along the shift", "kernel"), tuple(rows), folded=True
+def _removal(desk: Desk, i: int) -> tuple[Block, ...]:
+    """Return the training rows whose removal would bring a sample closer to its first landmark, or take it away."""
+    study, place = desk.study, desk.places[i]
+    together, apart = desk.would_change(i)
+    landmark = text(study.attribution.top(1).ids[i, 0])
+    values = np.asarray(study.influence.values)[:, i]
+    without, chance = sum(bond.value for bond in together), 100 * values.std() * np.sqrt(study.k) / study.n
+    sentence = (
+        f"Its closeness to landmark {landmark}, which attracts it most, is {100 * closeness(study, i):.0f} of 100. "
+        f"Without the {count(study.k, 'training row')} that hold them together it would be {moved(without)}; "
+        f"{study.k} random rows would change it by about {float(chance):.2g}."
+    )
+    return (
+        Paragraph(sentence),
+        *beside(
+            desk, "Training rows that hold them together, then those that drive them apart", place, [*together, *apart]
+        ),
     )
 
 
-def _other_methods(study: Study, i: int) -> list[Block]:
+def closeness(study: Study, i: int) -> float:
+    """Return the cosine that is asked about, in the kernel model or in the encoder, whichever was followed."""
+    if study.influence.method == "surrogate" or study.encoder is None:
+        return float(study.bonds[i].value(study.model.solution_.theta))
+    return float(study.bonds[i].of(study.encoder.encode))
+
+
+def _numbers(desk: Desk, i: int) -> Table:
+    """Return the raw figures of the landmarks shown, for those who compute with them."""
+    found, rows = desk.study.attribution, []
+    length = float(torch.linalg.vector_norm(found.shift[i]))
+    of_row = {row: l for l, row in enumerate(desk.rows)}
+    for bond in desk.made_of(i):
+        l = of_row[bond.row]
+        score, along, kernel = (
+            float(x) for x in (found.scores[i, l], found.directional[i, l], found.K_tm[i, :, l].mean())
+        )
+        numbers = [Cell(signed(x), x) for x in (score, along, kernel)]
+        rows.append((
+            Cell(desk.train_name(bond.row), link=desk.link(bond.row)),
+            Cell(bond.tone, None, bond.tone),
+            *numbers,
+        ))
+    caption = f"Their figures; parts along the shift sum to its length over all landmarks, {number(length)}"
+    names = ("landmark", "effect", "score", "part along the shift", "kernel")
+    return Table(caption, heads(*names), tuple(rows), folded=True)
+
+
+def _other_methods(desk: Desk, place: int) -> list[Block]:
     """Return what each baseline would name, with classes where they are known."""
+    study = desk.study
     if not study.rankings:
         return []
-    ids = study.model.landmark_ids_
-    classes = study.of_landmarks(study.label_of[0]) if study.label_of else None
     rows = []
     for method, top in study.rankings.items():
-        named = top[int(study.chosen[i]), : study.k].tolist()
-        rows.append((
-            method_cell(method),
-            *(cell(f"{text(ids[l], 24)}" + (f" ({text(classes[l], 12)})" if classes else "")) for l in named),
-        ))
+        named = [desk.rows[l] for l in top[place, : study.k].tolist()]
+        cells = [
+            Cell(text(study.train_id(row), 24), link=desk.link(row), note=text(desk.class_of(row), 16)) for row in named
+        ]
+        rows.append((method_cell(method), *cells))
     places = [f"{place + 1}" for place in range(len(rows[0]) - 1)]
-    caption = "What other methods name first" + (", classes in brackets" if classes else "")
+    caption = "What other methods name first" + (", classes below" if study.label_of else "")
     return [Table(caption, heads("ranked by", *places), tuple(rows), folded=True)]
