@@ -17,6 +17,7 @@ from krepes.encoders.adapters.tokenizers import ForeignTokenizer, as_tokenizer
 from krepes.errors import InvalidInputError, UnsupportedEncoderError
 from krepes.report import render
 from krepes.report.content import Part, Report
+from krepes.report.desk import Desk
 from krepes.report.sections.landmarks import landmarks
 from krepes.report.sections.samples import samples
 from krepes.views import Compose, Dropout, SpanMask, WordCrop, WordDrop, WordSwap, word_views
@@ -280,10 +281,11 @@ def test_one_call_explains_a_list_of_texts():
         progress=False,
         report={"shown": 3, "counterfactual": False},
     )
-    quotes = samples(found.study).blocks[0].choices[0].blocks[0]
+    desk = Desk(found.study)
+    quotes = samples(desk).blocks[0].choices[0].blocks[0].blocks[0]
     said = "".join(part for part, _ in quotes.quotes[0].text.pieces)
     assert said in set(table["review"]) and [quote.tone for quote in quotes.quotes[:2]] == ["ours", "attracts"]
-    page = render(Report("", (Part("", (samples(found.study), landmarks(found.study))),)))
+    page = render(Report("", (Part("", (samples(desk), landmarks(desk))),)))
     assert '<mark class="m3">' in page and said[:20] in page
     with pytest.raises(InvalidInputError, match="pass tokenizer="):
         krepes.explain(nn.Linear(2, 2), ["a", "b"])
