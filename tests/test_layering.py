@@ -113,6 +113,7 @@ LAYERS = [
     "runs.signing",
     "runs.front",
     "runs",
+    "explore",
     "reproduce.scale",
     "reproduce.recipes",
     "reproduce.stored",

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import krepes
-from krepes.cli import audit, curate, explain, fit, prove, reproduction, select, tools, whatif
+from krepes.cli import audit, curate, explain, explore, fit, prove, reproduction, select, tools, whatif
 from krepes.cli.show import notes, plain
 from krepes.errors import KrepesError
 
@@ -37,6 +37,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     prove.prove,
     audit.audit,
     audit.report,
+    explore.explore,
     select.select,
     reproduction.reproduce,
     tools.demo,
