@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from krepes.engine.damping import solve_linear
 from krepes.engine.moments import Moments
@@ -20,7 +21,6 @@ from krepes.explore.compressed import Compressed, of_products
 from krepes.explore.room import Array
 from krepes.influence.moment import MomentProducts
 from krepes.influence.outcomes import AugmentedRows, Function
-from krepes.influence.outcomes import _unit as unit
 from krepes.model.removal import places_of
 
 BLOCKS = 128
@@ -59,7 +59,7 @@ class Causes:
         """
         rows = self.rows
         pair = (AugmentedRows(first - origin), AugmentedRows(second - origin))
-        outcome = Function("cosine", pair, lambda Z1, Z2: (unit(Z1) * unit(Z2)).sum(-1).mean())
+        outcome = Function("cosine", pair, lambda Z1, Z2: cosine_similarity(Z1, Z2).mean())
         g = outcome.gradient(rows.theta)
         v = solve_linear(rows.expansion, g[: rows.free], rows.damping_absolute, tol=1e-6).x
         part = self._products.sensitivity(torch.nn.functional.pad(v, (0, 0, 0, len(g) - len(v))))

@@ -16,7 +16,7 @@ from krepes.explore.room import Array
 from krepes.explore.sample import Samples
 from krepes.explore.state import State
 
-LEVELS = 9
+LEVELS = 12
 """Values that get a colour of their own; the others share one."""
 KEPT = 8
 """Answers whose colours are kept, last asked last forgotten."""
@@ -79,7 +79,7 @@ class Colours:
             values = np.full(subject.N, np.nan, np.float32)
             values[: subject.n] = self.samples.influence(row)
             return _scale("influence", values, signed=True)
-        if by == "answer" and name in self._kept:
+        if by == "answer" and name is not None and name in self._kept:
             title, values = self._kept[name]
             return _scale(title, values, signed=bool(np.nanmin(values) < 0))
         raise InvalidInputError("the map can be coloured by split, column, influence of a row, or a recent answer.")

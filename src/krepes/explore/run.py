@@ -19,6 +19,8 @@ from krepes.explore.room import Array
 from krepes.explore.sample import NEIGHBOURS, Samples
 from krepes.explore.selection import Selections
 from krepes.explore.state import State
+from krepes.influence.compute import caution
+from krepes.model import Krepes
 
 COMPARED = 500
 """Samples whose neighbours are compared between two runs."""
@@ -92,7 +94,7 @@ class Run:
             "spaces": list(SPACES if model.encoder_ is not None else SPACES[:1]),
             "projections": projections(),
             "drawn": min(DRAWN, subject.N),
-            "notes": [printable(note) for note in subject.notes],
+            "notes": [printable(note) for note in (*subject.notes, *_known_against(model))],
             "removable": causes is not None,
             "why": self.state.why,
             "error": None if causes is None else causes.rows.error,
@@ -104,6 +106,12 @@ class Run:
         cosines[np.arange(len(rows)), rows] = -np.inf
         few = min(NEIGHBOURS, cosines.shape[1] - 1)
         return np.argpartition(-cosines, few - 1, axis=1)[:, :few]
+
+
+def _known_against(model: Krepes) -> list[str]:
+    """Return what a reader must know of counterfactual answers about a model."""
+    said = caution(model.objective_, model.init)
+    return [] if said is None else [f"On what would change a sample: {said}"]
 
 
 def compared(first: Run, second: Run) -> Json:

@@ -131,10 +131,11 @@ class Selections:
             "split": np.where(rows < subject.n, "training", "held out"),
             "first landmark": [subject.ids[row] for row in first],
         }
-        table = pd.DataFrame(found)
-        return (
-            table if subject.table is None else table.join(subject.table.iloc[rows].reset_index(drop=True), rsuffix="_")
-        )
+        table, columns = pd.DataFrame(found), subject.table
+        if columns is None:
+            return table
+        more = columns.iloc[rows].reset_index(drop=True)
+        return pd.concat([table, more.rename(columns={name: f"{name} (column)" for name in found})], axis=1)
 
     def search(self, text: str, most: int = 20) -> list[Json]:
         """Return samples whose id is a text, begins with it or holds it, then those with a value that holds it."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from krepes import batches
+from krepes.audit.study import Study
 from krepes.batches import Batch
 from krepes.data.values import categories
 from krepes.errors import InvalidInputError
@@ -181,6 +182,52 @@ def _table(space: Workspace) -> pd.DataFrame | None:
     return pd.concat([part[shared] for part in parts], ignore_index=True) if shared else None
 
 
-def places(rows: Sequence[int] | Array) -> Tensor:
-    """Return places as a vector, training samples and explained ones sorted."""
-    return torch.as_tensor(np.sort(np.asarray(rows, dtype=np.int64)))
+def of_study(study: Study) -> Subject:
+    """Return what the explorer sees of a study, in Python.
+
+    Args:
+        study: A fitted model, samples that are explained, and whatever is known about them.
+
+    Returns:
+        The subject.
+
+    Raises:
+        InvalidInputError: If the training data are not at hand.
+    """
+    stream = study.data
+    if stream is None:
+        raise InvalidInputError(
+            "a loaded model does not hold its training data: pass stream=, the ViewStream of the fit."
+        )
+    columns = {} if study.labels is None else {LABEL: study.labels}
+    columns |= {name: pair for name, pair in study.groups.items() if name not in columns}
+    tables = study.tables or tuple(pd.DataFrame(index=range(size)) for size in (study.n, study.t))
+    table = pd.concat([part.reset_index(drop=True) for part in tables], ignore_index=True)
+    for name, (train, test) in columns.items():
+        table[name] = [*map(str, _listed(train)), *map(str, _listed(test))]
+
+    def drawn(place: int) -> Tensor:
+        found = stream.plain(torch.tensor([place])) if place < study.n else study.test(torch.tensor([place - study.n]))
+        if not isinstance(found, Tensor):
+            raise InvalidInputError("only samples that are single pictures can be drawn.")
+        return found[0]
+
+    return Subject(
+        study.model,
+        stream,
+        [*study.ids[0], *study.ids[1]],
+        stream.plain,
+        study.test,
+        drawn if study.inputs == "image" else None,
+        table if len(table.columns) else None,
+        LABEL if study.labels is not None else None,
+        tuple(study.groups),
+        study.inputs,
+        study.title,
+        notes=study.notes,
+        trust=study.trust,
+    )
+
+
+def _listed(values: Any) -> list[Any]:
+    return values.tolist() if hasattr(values, "tolist") else list(values)

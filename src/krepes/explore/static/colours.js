@@ -2,9 +2,8 @@
 
 import { button, el, fill, number } from "./dom.js";
 
-const LEVELS = [[0, 114, 178], [230, 131, 0], [0, 158, 115], [204, 102, 160], [120, 94, 240], [170, 140, 20], [86, 180, 233], [213, 70, 30], [110, 110, 60]];
+const LEVELS = [[0, 114, 178], [230, 131, 0], [0, 158, 115], [204, 102, 160], [120, 94, 240], [170, 140, 20], [86, 180, 233], [213, 70, 30], [110, 110, 60], [0, 70, 120], [170, 70, 100], [60, 190, 180]];
 const OTHERS = [140, 144, 150];
-const LOW = [[233, 220, 160], [66, 60, 90]];
 const SCALE = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 216, 53]];
 const REPELS = [200, 60, 45];
 const ATTRACTS = [20, 125, 90];
@@ -65,4 +64,5 @@ export function legend(element, about, onlevel) {
   return fill(element, title, el("span", {}, number(about.low)), ramp, el("span", {}, number(about.high)), about.signed ? el("span", { class: "dim" }, "red lowers or away, green raises or towards") : null);
 }
 
-export const EDGE = { attracts: ATTRACTS, repels: REPELS, star: LOW };
+/** Colours of edges, bright enough for the paper they are drawn on. */
+export const edge = (strength) => (strength > 0 ? (isDark() ? [72, 199, 142] : ATTRACTS) : isDark() ? [240, 110, 95] : REPELS);

@@ -1,7 +1,7 @@
 // The map: points drawn by deck.gl, edges to landmarks, picking, and a lasso on a sheet above it.
 
 import { Deck, LineLayer, OrthographicView, ScatterplotLayer } from "./vendor/deck.js";
-import { EDGE, isDark, paint } from "./colours.js";
+import { edge as colourOf, isDark, paint } from "./colours.js";
 import { el } from "./dom.js";
 
 const NEAR = 6;
@@ -122,7 +122,7 @@ export class Map2d {
           data: this.edges,
           getSourcePosition: (edge) => edge.from,
           getTargetPosition: (edge) => edge.to,
-          getColor: (edge) => [...EDGE[edge.strength > 0 ? "attracts" : "repels"], 235],
+          getColor: (edge) => [...colourOf(edge.strength), 235],
           getWidth: (edge) => 1 + 3 * Math.abs(edge.strength),
           widthUnits: "pixels",
         }),
@@ -132,11 +132,11 @@ export class Map2d {
           getPosition: (edge) => edge.to,
           getRadius: 5,
           radiusUnits: "pixels",
-          getFillColor: (edge) => (edge.strength > 0 ? [...EDGE.attracts, 255] : [...paper, 255]), // told apart without colour
+          getFillColor: (edge) => (edge.strength > 0 ? [...colourOf(1), 255] : [...paper, 255]), // told apart without colour
           stroked: true,
           lineWidthUnits: "pixels",
           getLineWidth: 2,
-          getLineColor: (edge) => [...EDGE[edge.strength > 0 ? "attracts" : "repels"], 255],
+          getLineColor: (edge) => [...colourOf(edge.strength), 255],
         }),
         new ScatterplotLayer({
           id: "here",

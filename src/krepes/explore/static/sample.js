@@ -47,7 +47,7 @@ function flags(page) {
 }
 
 function fields(page) {
-  if (!page.columns.length) return null;
+  if (!page.columns.length || (page.picture && page.columns.length === 1)) return null;
   const others = page.made_of.attracts.slice(0, 2).concat(page.made_of.repels.slice(0, 1));
   const cells = page.columns.map((column, i) => el("tr", {}, el("th", { scope: "row" }, column), el("td", {}, page.values[i]), others.map((other) => el("td", { class: other.values[i] === page.values[i].slice(0, 119) ? "same" : "differs" }, other.values[i]))));
   const heads = [el("th", { scope: "col" }, "column"), el("th", { scope: "col" }, "this"), ...others.map((other) => el("th", { scope: "col", class: tone(other.score) }, `${other.score > 0 ? "attracts" : "repels"} ${other.id}`))];

@@ -99,7 +99,7 @@ function concept(view, ask) {
       el("p", { class: sure ? "finding good" : "finding bad" }, el("b", {}, sure ? "A direction. " : "No direction. "), `Held-out samples are told apart in ${percent(found.accuracy)} of cases; shuffled labels reach ${percent(found.chance)} (p = ${number(found.p, 2)}). Directions of other draws agree with a cosine of ${number(found.stability, 2)}.`),
       el("p", { class: "dim" }, `Fitted to ${found.fitted[0]} of ${number(found.positives)} samples and ${found.fitted[1]} of ${number(found.negatives)} others, in the surrogate's latent space.`),
       el("p", {}, button("Colour the map by the pull", colour)),
-      block("Landmarks that pull its samples along it", null, list(found.landmarks, pull)),
+      block("Landmarks that move its samples along it", "By attraction or by repulsion; negative against it.", list(found.landmarks, pull)),
       el("div", { class: "columns" }, el("div", { class: "column" }, block("Pulled towards it most", null, list(found.toward, pull))), el("div", { class: "column" }, block("Pulled away most", null, list(found.away, pull)))),
     ];
   });
@@ -146,7 +146,7 @@ function whatIf(view, ask) {
     const { change, random_mean: mean, random_below: below } = found.overall;
     const beyond = below === 1;
     return [
-      el("p", { class: beyond ? "finding bad" : "finding good" }, el("b", {}, beyond ? "They matter. " : "Not more than random rows. "), `Without ${number(found.removed)} of ${number(found.trained)} training rows held-out samples move by ${percent(change)} of the spread; without random sets of the same size by ${percent(mean)}, and ${Math.round(below * found.sets)} of ${found.sets} sets moved them less.`),
+      el("p", { class: "finding" }, el("b", {}, beyond ? "More than random rows. " : "Not more than random rows. "), `Without ${number(found.removed)} of ${number(found.trained)} training rows held-out samples move by ${percent(change)} of the spread; without random sets of the same size by ${percent(mean)}, and ${Math.round(below * found.sets)} of ${found.sets} sets moved them less.`),
       el("p", { class: "dim" }, `${found.looked_at} held-out samples, ${number(found.seconds, 2)} s. ${found.trust ?? "Whether retraining agrees was not measured: krepes prove does it."}`),
       found.error > 0.05 ? el("p", { class: "flag" }, `Quick answers of this run differ by ${percent(found.error)} from exact ones on a test removal: krepes whatif is exact.`) : null,
       el("p", {}, button("Colour the map by movement", () => go({ by: `answer:${found.key}` }))),
