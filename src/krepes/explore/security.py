@@ -77,11 +77,13 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", []), *self._headers(scope)]}
             await send(message)
 
+        body = Body(scope, receive)
         try:
             self._check(scope)
-            await self.app(scope, await _limited(scope, receive), guarded)
+            await body.read()
+            await self.app(scope, body.again, guarded)
         except Refused as error:
-            await _drained(scope, receive)
+            await body.drain()
             await _answer(guarded, error.status, error.why)
         except Exception as error:
             logger.error("the explorer could not answer %s: %s", scope["path"][:80], type(error).__name__)
@@ -147,40 +149,51 @@ def _single(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return found
 
 
-async def _limited(scope: Message, receive: Receive) -> Receive:
-    """Read the body now, refuse a large one, and return what hands it on."""
-    length = _single(scope["headers"]).get("content-length", "0")
-    if not length.isdecimal() or int(length) > LARGEST:
-        raise Refused(413, f"a question has at most {LARGEST >> 20} MB")
-    body, more = b"", scope["method"] == "POST"
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "the question was cut off")
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > LARGEST:
+class Body:
+    """The body of a request: read whole within a limit, or read to its end and forgotten.
+
+    Args:
+        scope: The request.
+        receive: Gives its parts; it must not be asked after the last one, for it would wait for the end of the answer.
+    """
+
+    def __init__(self, scope: Message, receive: Receive) -> None:
+        self._scope, self._receive = scope, receive
+        self._content, self._size = b"", 0
+        self._more, self._handed = scope["method"] == "POST", False
+
+    async def read(self) -> None:
+        """Read all of it.
+
+        Raises:
+            Refused: If it is longer than it may be, or was cut off.
+        """
+        length = _single(self._scope["headers"]).get("content-length", "0")
+        if not length.isdecimal() or int(length) > LARGEST:
             raise Refused(413, f"a question has at most {LARGEST >> 20} MB")
-    handed = False
+        while self._more:
+            self._content += await self._part()
+            if self._size > LARGEST:
+                raise Refused(413, f"a question has at most {LARGEST >> 20} MB")
 
-    async def again() -> Message:
-        nonlocal handed
-        if handed:
-            return await receive()
-        handed = True
-        return {"type": "http.request", "body": body, "more_body": False}
+    async def drain(self) -> None:
+        """Read what is left of a refused body, up to a limit, so that whoever sends it gets to read the answer."""
+        while self._more and self._size < DRAINED:
+            await self._part()
 
-    return again
+    async def again(self) -> Message:
+        """Hand on what was read, as the application expects it."""
+        if self._handed:
+            return await self._receive()
+        self._handed = True
+        return {"type": "http.request", "body": self._content, "more_body": False}
 
-
-async def _drained(scope: Message, receive: Receive) -> None:
-    """Read what is left of a refused body, up to a limit, so that whoever sends it gets to read the answer."""
-    left = scope["method"] == "POST"
-    size = 0
-    while left and size < DRAINED:
-        message = await receive()
-        size += len(message.get("body", b""))
-        left = message["type"] == "http.request" and message.get("more_body", False)
+    async def _part(self) -> bytes:
+        message = await self._receive()
+        self._more = message["type"] == "http.request" and message.get("more_body", False)
+        part: bytes = message.get("body", b"")
+        self._size += len(part)
+        return part
 
 
 async def _answer(send: Send, status: int, why: str) -> None:

@@ -52,6 +52,7 @@ export class Map2d {
 
   look(view) {
     this.view = { ...this.view, target: view.target, zoom: Math.min(24, Math.max(2, view.zoom)) };
+    this.box.dataset.view = [...this.view.target.slice(0, 2), this.view.zoom].join(",");
     this.deck.setProps({ viewState: this.view });
     this.draw();
     clearTimeout(this.resting);
