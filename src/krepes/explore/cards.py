@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from krepes.data.text import printable
@@ -22,7 +23,6 @@ class Cards:
     """Writes samples of a run as plain values for the page."""
 
     state: State
-    _cache: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def brief(self, row: int, **more: Any) -> Json:
         """Return what a list shows of a sample, with whatever else is given."""
@@ -43,8 +43,13 @@ class Cards:
 
     def values(self, row: int, longest: int) -> list[str]:
         """Return the values of a sample, in the order of `columns`."""
+        return [shown(column[int(row)], longest) for column in self._arrays]
+
+    @cached_property
+    def _arrays(self) -> list[Any]:
+        """The columns that are shown, ready for single values."""
         table = self.state.subject.table
-        return [] if table is None else [shown(value, longest) for value in table.iloc[row].tolist()[:MOST]]
+        return [] if table is None else [table[name].array for name in table.columns[:MOST]]
 
     @property
     def columns(self) -> list[str]:
@@ -60,7 +65,9 @@ class Cards:
 
 def shown(value: Any, longest: int = SHORT) -> str:
     """Return a value as short text without hidden characters."""
-    if isinstance(value, float):
-        return "–" if pd.isna(value) else f"{value:.6g}"
+    if isinstance(value, (float, np.floating)):
+        return "–" if np.isnan(value) else f"{value:.6g}"
+    if value is None or value is pd.NA or value is pd.NaT:
+        return "–"
     text = printable(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -23,8 +23,10 @@ from krepes.influence.moment import MomentProducts
 from krepes.influence.outcomes import AugmentedRows, Function
 from krepes.model.removal import places_of
 
-BLOCKS = 128
+BLOCKS = 64
 """Parts of the shuffle whose products are summed once."""
+LOOSE = 1e-4
+"""Relative residual of a step without a random set."""
 PIECE = 8192
 """Rows that are worked on together."""
 
@@ -84,9 +86,14 @@ class Causes:
             ``sets + 2`` matrices ``(r + 1, h)``.
         """
         gone = places_of(rows, self.rows.n).numpy()
-        rng = np.random.default_rng(seed)
-        sums = [self._products_of(gone), *(self._random(len(gone), rng) for _ in range(sets))]
-        return [self.rows.theta, *(self.rows.step(self._left(total, len(gone))) for total in sums)]
+        whole, rng = self.rows.moments, np.random.default_rng(seed)
+        if len(gone) <= self.rows.n // 2:
+            first = self._left(self._products_of(gone), len(gone))
+        else:
+            rest = np.setdiff1d(np.arange(self.rows.n), gone)
+            first = of_products(whole, self._products_of(rest), len(rest))
+        others = [self._left(total, len(gone)) for total in self._random(len(gone), sets, rng)]
+        return [self.rows.theta, self.rows.step(first), *(self.rows.step(less, tol=LOOSE) for less in others)]
 
     def _left(self, gone: Tensor, count: int) -> Moments:
         return self.rows.moments - of_products(self.rows.moments, gone, count)
@@ -101,23 +108,28 @@ class Causes:
             total += x.T @ x
         return total
 
-    def _random(self, size: int, rng: np.random.Generator) -> Tensor:
-        """Return the products of a random set: whole blocks of the shuffle, and a part of one more."""
-        blocks = self._blocks
-        order = rng.permutation(len(blocks))
-        total, left = torch.zeros_like(blocks[0][1]), size
-        for block in order:
-            rows, products = blocks[block]
-            if left <= 0:
-                break
-            total = total + (products if len(rows) <= left else self._products_of(rng.permutation(rows)[:left]))
-            left -= len(rows)
-        return total
+    def _random(self, size: int, sets: int, rng: np.random.Generator) -> list[Tensor]:
+        """Return the products of random sets: each whole blocks of the shuffle, and a part of one more."""
+        blocks, products = self._blocks
+        chosen, parts = torch.zeros(sets, len(blocks)), []
+        for i in range(sets):
+            left, part = size, np.zeros(0, np.int64)
+            for block in rng.permutation(len(blocks)):
+                if left < len(blocks[block]):
+                    part = np.sort(rng.permutation(blocks[block])[:left])
+                    break
+                chosen[i, block] = 1
+                left -= len(blocks[block])
+            parts.append(self._products_of(part))
+        sums = (chosen @ products.flatten(1)).unflatten(1, products.shape[1:])
+        return [whole.double() + part for whole, part in zip(sums, parts, strict=True)]
 
     @cached_property
-    def _blocks(self) -> list[tuple[Array, Tensor]]:
+    def _blocks(self) -> tuple[list[Array], Tensor]:
+        """The parts of the shuffle, and the products of each, ``(B, p (r + 1), p (r + 1))``, float32."""
         parts = np.array_split(self._order, min(BLOCKS, max(1, self.rows.n // 8)))
-        return [(np.sort(part), self._products_of(np.sort(part))) for part in parts]
+        blocks = [np.sort(part) for part in parts]
+        return blocks, torch.stack([self._products_of(block).float() for block in blocks])
 
     @cached_property
     def _products(self) -> MomentProducts:

@@ -27,10 +27,12 @@ from krepes.errors import InvalidInputError
 from krepes.explore.room import Array
 from krepes.model import Krepes
 from krepes.objectives._dual import DENSE, DualSolve
-from krepes.objectives.base import Linearisation, MomentObjective, Objective, Product
+from krepes.objectives.base import Linearisation, MomentObjective, Objective
 
 TOLERANCE = 1e-6
 """Relative residual of a step without some rows."""
+FEW = 12
+"""Iterations of such a step that are guided by the inverse of all rows; then it gets one of its own."""
 
 
 def why_not(model: Krepes) -> str | None:
@@ -121,11 +123,12 @@ class Compressed:
         """The loss expanded where the step arrives, which every influence is solved with."""
         return _linearised(self.model, self.objective, self.moments, self.theta)
 
-    def step(self, moments: Moments) -> Tensor:
+    def step(self, moments: Moments, *, tol: float = TOLERANCE) -> Tensor:
         """Return the coefficients, ``(r + 1, h)``, that the step gives on other moments.
 
         Args:
             moments: Of the same directions, such as those without some rows.
+            tol: Relative residual.
 
         Returns:
             The coefficients. One step is solved by iterations that start at the step of all rows, and that its inverse
@@ -133,18 +136,30 @@ class Compressed:
         """
         model, start = self.model, self._free(self.theta0)
         if model.steps != 1 or not model.solution_.accepted:
-            how: dict[str, Any] = {"damping": self.damping, "tol": TOLERANCE, "steps": model.steps}
-            how |= {} if model.solution_.accepted else {"damping": "auto"}
-            if model.init == ENCODER:
-                d = self.theta.shape[1]
-                return solve_from_encoder(model.objective_, moments, len(start), d, **how).theta
-            return solve(model.objective_, moments, self.theta0, **how).theta
+            return self._steps(moments, tol)
         found = _linearised(model, model.objective_.at(moments, self.theta0), moments, self.theta0)
         damping = self.damping * mean_diagonal(found)
         near = self._free(self.theta) - start
-        guide = self._inverse(damping) or (None if found.preconditioner is None else found.preconditioner(damping))
-        x = conjugate_gradient(found.H, -found.gradient, damping, preconditioner=guide, x0=near, tol=TOLERANCE).x
-        return torch.cat([start + x, self.theta0[len(start) :]])
+        solves = self._first.solve, found.solve
+        how: dict[str, Any] = {"x0": near, "tol": tol}
+        if not (isinstance(solves[0], DualSolve) and isinstance(solves[1], DualSolve)) or self.theta.shape[1] > DENSE:
+            guide = None if found.preconditioner is None else found.preconditioner(damping)
+            step = conjugate_gradient(found.H, -found.gradient, damping, preconditioner=guide, **how)
+            return torch.cat([start + step.x, self.theta0[len(start) :]])
+        how |= {"max_iterations": FEW, "preconditioner": solves[0].near(damping)}
+        step = conjugate_gradient(found.H, -found.gradient, damping, **how)
+        if not step.converged:  # far from all rows: guided by an inverse of its own
+            how = {"x0": step.x, "tol": tol, "preconditioner": solves[1].near(damping, once=True)}
+            step = conjugate_gradient(found.H, -found.gradient, damping, **how)
+        return torch.cat([start + step.x, self.theta0[len(start) :]])
+
+    def _steps(self, moments: Moments, tol: float) -> Tensor:
+        model = self.model
+        how: dict[str, Any] = {"tol": tol, "steps": model.steps}
+        how |= {"damping": self.damping if model.solution_.accepted else "auto"}
+        if self.free is not None:
+            return solve_from_encoder(model.objective_, moments, self.free, self.theta.shape[1], **how).theta
+        return solve(model.objective_, moments, self.theta0, **how).theta
 
     @cached_property
     def _first(self) -> Linearisation:
@@ -152,13 +167,6 @@ class Compressed:
 
     def _free(self, theta: Tensor) -> Tensor:
         return theta if self.free is None else theta[: self.free]
-
-    def _inverse(self, damping: float) -> Product | None:
-        """Return the inverse of the step of all rows, where that is a matrix: a solve by iterations guides none."""
-        solve = self._first.solve
-        if not isinstance(solve, DualSolve) or self.theta.shape[1] > DENSE:
-            return None
-        return lambda r: solve(r, damping, 1e-8)
 
 
 def _directions(model: Krepes, moments: Moments, extra: int) -> tuple[Tensor, float]:

@@ -22,7 +22,7 @@ from krepes.influence.measures import spread
 
 MOST = 200
 """Samples of each side that a concept is fitted to, at most; drawn at random from more."""
-SETS = 12
+SETS = 10
 """Random sets that a removal is compared with."""
 K = 8
 
