@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 # Wheels by hash are in the lock file for these Pythons; others get the versions of constraints.txt, without hashes.
 LOCKED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 
-.PHONY: demo test test-lowest check slow chaos bench reproduce reference lock audit-deps format clean
+.PHONY: demo test test-lowest check slow chaos bench reproduce reference explorer lock audit-deps format clean
 
 demo: $(READY)          ## the main job, offline, on embedded data
 	$(BIN)/krepes demo --out .
@@ -42,6 +42,9 @@ reproduce: $(READY)     ## the tables and figures of the paper, from the data se
 
 reference: $(READY)     ## docs/reference.md, from the code
 	$(BIN)/python -m tools.reference
+
+explorer:               ## the map component of krepes explore, bundled from npm by the lock file; the result is committed
+	cd tools/explorer && npm ci --no-audit --no-fund && node node_modules/esbuild/install.js && npm run build
 
 format: $(READY)
 	$(BIN)/ruff format .
