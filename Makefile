@@ -10,7 +10,7 @@ SITE   := .venv-site
 # Wheels by hash are in the lock file for these Pythons; others get the versions of constraints.txt, without hashes.
 LOCKED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 
-.PHONY: demo test test-lowest check slow chaos bench reproduce reference docs lock audit-deps format clean
+.PHONY: demo test test-lowest check slow chaos bench reproduce reference docs explorer lock audit-deps format clean
 
 demo: $(READY)          ## the main job, offline, on embedded data
 	$(BIN)/krepes demo --out .
@@ -52,6 +52,9 @@ $(SITE)/.ready: docs/requirements.txt
 	$(PYTHON) -m venv $(SITE)
 	$(SITE)/bin/python $(PIP) -r docs/requirements.txt
 	touch $@
+
+explorer:               ## the map component of krepes explore, bundled from npm by the lock file; the result is committed
+	cd tools/explorer && npm ci --no-audit --no-fund && node node_modules/esbuild/install.js && npm run build
 
 format: $(READY)
 	$(BIN)/ruff format .

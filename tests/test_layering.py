@@ -126,6 +126,7 @@ LAYERS = [
     "runs.front",
     "runs.demo",
     "runs",
+    "explore",
     "reproduce.scale",
     "reproduce.recipes",
     "reproduce.stored",

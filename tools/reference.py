@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 ROOMS = (
     ("Start here", ("krepes",)),
     ("Explanations", ("krepes.attribution", "krepes.concepts", "krepes.influence", "krepes.proof")),
-    ("Audits, figures, reports", ("krepes.audit", "krepes.figures", "krepes.report")),
+    ("Audits, figures, reports", ("krepes.audit", "krepes.figures", "krepes.report", "krepes.explore")),
     ("The model's parts", ("krepes.model", "krepes.kernels", "krepes.landmarks", "krepes.objectives", "krepes.engine")),
     ("Data, views, encoders", ("krepes.data", "krepes.views", "krepes.encoders")),
     ("Runs and commands", ("krepes.runs", "krepes.storage", "krepes.reproduce", "krepes.cli")),

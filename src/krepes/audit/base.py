@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -145,6 +146,10 @@ class AuditResult:
     plain: str
     news: float
     findings: tuple[Finding, ...]
+
+    def _repr_html_(self) -> str:
+        said = "".join(f"<p>{escape(text)}</p>" for text in (self.sentence, *self.warnings, self.caveat) if text)
+        return f"<h4>{escape(self.title)}</h4>{said}{self.table.to_html(index=False, float_format='{:.4g}'.format)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, the table as records."""

@@ -208,6 +208,11 @@ class Study:
     def _train_ids(self) -> Sequence[Any]:
         return range(self.n) if self.train_ids is None else list(self.train_ids)
 
+    @property
+    def ids(self) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Ids of all training rows and of all test samples."""
+        return self._train_ids, self._test_ids
+
     def train_id(self, row: int) -> Any:
         """Return the id of a training row."""
         return self._train_ids[row]

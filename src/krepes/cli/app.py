@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import krepes
-from krepes.cli import audit, curate, explain, fit, prove, report, reproduction, select, tools, whatif
+from krepes.cli import audit, curate, explain, explore, fit, prove, report, reproduction, select, tools, whatif
 from krepes.cli.show import notes, plain
 from krepes.errors import InvalidInputError, KrepesError
 
@@ -41,6 +41,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     audit.audit,
     report.report,
     report.diff,
+    explore.explore,
     select.select,
     reproduction.reproduce,
     tools.demo,

@@ -9,6 +9,7 @@ negatives, and its held-out accuracy is compared with that of random concepts, w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 import numpy as np
@@ -172,6 +173,14 @@ class ConceptVector:
         r = len(self.directions)
         # |Σ w|² is the sum of all r² cosines, r of them of a direction with itself.
         return float((self.directions.sum(0).square().sum() - r) / (r * (r - 1)))
+
+    def _repr_html_(self) -> str:
+        found, chance = self.accuracy, float(self.random_accuracies.mean())
+        return (
+            f"<h4>concept {escape(self.name)}</h4><p>Held-out samples are told apart in {float(found.value):.1%} of "
+            f"cases; random concepts reach {chance:.1%} (p = {float(found.p_value):.2g}). "
+            f"Directions of other draws agree with a cosine of {self.stability:.2f}.</p>"
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each fit: ``concept``, ``kind``, ``draw``, held-out ``accuracy``, ``cosine`` to ``v``."""

@@ -26,10 +26,20 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
     Returns:
         The path.
     """
+    safe = _safe(frame)
+    return publish(path, lambda temporary: safe.to_csv(temporary, index=False, quoting=csv.QUOTE_NONNUMERIC))
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Return the content of such a file, for an answer that is no file."""
+    return _safe(frame).to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+
+
+def _safe(frame: pd.DataFrame) -> pd.DataFrame:
     names = pd.Index([harmless(str(name)) for name in frame.columns])
     texts = pd.DataFrame({j: frame.iloc[:, j].map(harmless) for j in range(frame.shape[1])}, dtype=object)
     texts.columns = names
-    return publish(path, lambda temporary: texts.to_csv(temporary, index=False, quoting=csv.QUOTE_NONNUMERIC))
+    return texts
 
 
 def harmless(cell: Any) -> Any:

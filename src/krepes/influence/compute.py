@@ -102,7 +102,8 @@ def influence_of(
         if plan.method != "surrogate":
             return _replayed(model, chosen, plan, how or How(), seen, ids, path, budget.bytes, progress)
     objective, solution = fitted_objective(model), model.solution_
-    _warn_of_vicreg(objective, model.init)
+    if (said := caution(objective, model.init)) is not None:
+        warnings.warn(said, UserWarning, stacklevel=2)
     labels = _labels(ids, model.n_samples_)
     passes, began = list(_passes(model, stream, draws)), time.monotonic()
     values = _allocate((model.n_samples_, len(chosen)), path, budget)
@@ -123,25 +124,31 @@ def influence_of(
     return Influence(values, names, labels, adjoints.damping, adjoints.residuals, seconds=seconds)
 
 
-def _warn_of_vicreg(objective: Any, init: str) -> None:
-    """Say where the influence of rows on VICReg through the kernel model predicted no retraining, and what did."""
+def caution(objective: Any, init: str) -> str | None:
+    """Return where the influence of rows through the kernel model predicted no retraining, and what did, or ``None``.
+
+    Args:
+        objective: The loss.
+        init: Where the model starts.
+
+    Returns:
+        What to know of VICReg; nothing is known against the others.
+    """
     if not isinstance(objective, VICReg):
-        return
+        return None
     trained = objective.inv_reduction == "nh"
     if trained and init == ENCODER:
-        return
+        return None
     why = (
         "started at principal components it predicted 0.12 and 0.29 of margins, but 0.10 and 0.10 of pairs"
         if trained
         else "with inv_reduction='n' the invariance weighs h times as much as in the loss that encoders are trained "
         "with, and from any start it predicted nothing (at most 0.07)"
     )
-    warnings.warn(
+    return (
         f"the influence of rows on VICReg through the kernel model was tested by retraining on digits and MNIST: {why} "
         f"of a possible 0.57 and 0.79. Use VICReg(inv_reduction='nh', var_halved=True) with init='encoder' (0.16 and "
-        f"0.31, pairs 0.20 and 0.21), or method='lazy' or 'warm', which replay the loss of the training.",
-        UserWarning,
-        stacklevel=3,
+        f"0.31, pairs 0.20 and 0.21), or method='lazy' or 'warm', which replay the loss of the training."
     )
 
 

@@ -26,7 +26,7 @@ from krepes.errors import InvalidInputError
 from krepes.influence import Influence, influence_of, similarity
 from krepes.kernels import Kernel
 from krepes.model import Krepes
-from krepes.registry import AUDITS, loaded
+from krepes.registry import AUDITS, load, loaded
 from krepes.report import Report, report_of, write_report
 from krepes.views.source import RowsOf, as_source, evenly_spaced
 
@@ -87,6 +87,10 @@ class Explanation:
     def report(self) -> Report:
         """The whole report."""
         return report_of(self.study)
+
+    def explore(self, **options: Any) -> Any:
+        """Show the explorer in a notebook; options are those of `krepes.explore.notebook.show`."""
+        return load("krepes.explore.notebook:show")(self.study, **options)
 
     def save(self, path: str | Path) -> Path:
         """Write the report as one HTML file, and return its path."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 
 import numpy as np
 import pandas as pd
@@ -76,6 +77,10 @@ class WhatIf:
             f"the spread of the embeddings on average; without {self.sets} random sets of the same size by "
             f"{row['random mean']:.3g}, and {round(row['random below'] * self.sets)} of {self.sets} moved them less."
         )
+
+    def _repr_html_(self) -> str:
+        tables = [table.to_html(index=False, float_format="{:.4g}".format) for table in self.tables.values()]
+        return f"<p>{escape(self.sentence())}</p>{''.join(tables)}"
 
     def to_frame(self) -> pd.DataFrame:
         """Return all tables as one: column ``table``, then ``what``, then what they share."""
