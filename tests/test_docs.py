@@ -119,6 +119,10 @@ def parse(words):
     if words[0] == "torchrun":  # its own options end at the two dashes; then comes $(which krepes)
         words = ["krepes", *words[words.index("--") + 3 :]]
     tool, *arguments = words
+    if tool == "pip":
+        extras = re.findall(r"^(\S+) = ", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        assert re.fullmatch(r"krepes\[(.+)\]", arguments[-1])[1] in extras
+        return
     if tool == "make":
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(arguments) <= set(targets)

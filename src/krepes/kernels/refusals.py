@@ -19,6 +19,8 @@ RECOMPUTES = (
     "gradient checkpointing off: one batch at a time needs little memory."
 )
 """Said of an encoder with gradient checkpointing."""
+LOOKED_AT = (8, 64)
+"""Samples whose embeddings must not all be the same: a few, and more if these are."""
 COLLAPSED = 1e-6
 """Embeddings that differ by less than this part of their size are one point."""
 
@@ -134,3 +136,12 @@ def require_spread(Z: Tensor, X: Batch) -> None:
         f"size of {size:.1e}, while the samples differ by {spread:.1e}. Either {cause}, or they are scaled so that it "
         f"does not tell them apart: check its weights and how samples are normalised."
     )
+
+
+def require_apart(encode: Callable[[Batch], Tensor], samples: Batch) -> None:
+    """Refuse an encoder that gives all samples one embedding: a few are looked at, and more if these are alike."""
+    few, many = (batches.take(samples, slice(0, size)) for size in LOOKED_AT)
+    try:
+        require_spread(encode(few), few)
+    except UnsupportedEncoderError:
+        require_spread(encode(many), many)

@@ -28,20 +28,17 @@ from krepes.engine.residual import WithEmbedding, require_residual, residual_gra
 from krepes.engine.rowstore import RowStore
 from krepes.engine.solution import Solution
 from krepes.engine.solvers import solve
-from krepes.errors import InvalidInputError, NotFittedError, UnsupportedEncoderError
+from krepes.errors import InvalidInputError, NotFittedError
 from krepes.kernels.auto import KernelChoice, tangent_kernel
 from krepes.kernels.base import Kernel, MeanFeature
 from krepes.kernels.entk import EmpiricalNTK
-from krepes.kernels.refusals import require_spread
+from krepes.kernels.refusals import require_apart
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.model.intake import encoded
 from krepes.objectives.base import Objective
 from krepes.registry import load
 from krepes.views import ViewStream
-
-LOOKED_AT = (8, 64)
-"""Samples whose embeddings must not all be the same: a few, and more if these are."""
 
 
 class Surrogate:
@@ -242,7 +239,7 @@ class Surrogate:
         """Set the base kernel, for an encoder of a kind of `krepes.kernels.auto.KINDS`."""
         if isinstance(self.kernel, nn.Module):
             frozen = FrozenEncoder(self.kernel, output=self.output, device=self.device)
-            _require_apart(frozen, samples)
+            require_apart(frozen.encode, samples)
             self.base_kernel_, self.kernel_choice_ = tangent_kernel(
                 frozen,
                 samples,
@@ -300,12 +297,3 @@ class Surrogate:
         K = K.to("cpu", torch.float64)
         self.K_mm_ = (K + K.T) / 2
         return known
-
-
-def _require_apart(encoder: FrozenEncoder, samples: Batch) -> None:
-    """Refuse an encoder that gives all samples one embedding."""
-    few, many = (batches.take(samples, slice(0, size)) for size in LOOKED_AT)
-    try:
-        require_spread(encoder.encode(few), few)
-    except UnsupportedEncoderError:
-        require_spread(encoder.encode(many), many)
