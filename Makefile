@@ -6,10 +6,11 @@ READY  := $(VENV)/.ready
 PIP    := -m pip install --quiet --disable-pip-version-check
 TOOLS  := .venv-tools
 LOWEST := .venv-lowest
+SITE   := .venv-site
 # Wheels by hash are in the lock file for these Pythons; others get the versions of constraints.txt, without hashes.
 LOCKED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 
-.PHONY: demo test test-lowest check slow chaos bench reproduce reference explorer lock audit-deps format clean
+.PHONY: demo test test-lowest check slow chaos bench reproduce reference docs explorer lock audit-deps format clean
 
 demo: $(READY)          ## the main job, offline, on embedded data
 	$(BIN)/krepes demo --out .
@@ -45,6 +46,15 @@ reference: $(READY)     ## docs/reference.md, from the code
 
 explorer:               ## the map component of krepes explore, bundled from npm by the lock file; the result is committed
 	cd tools/explorer && npm ci --no-audit --no-fund && node node_modules/esbuild/install.js && npm run build
+
+docs: $(SITE)/.ready    ## the documentation as a site in `site`; a warning is an error, and nothing loads from elsewhere
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+$(SITE)/.ready: docs/requirements.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python $(PIP) -r docs/requirements.txt
+	touch $@
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""The demo: both audits on one page, planted truths found, small, and the same bytes every time."""
+"""The demo: all audits on one page, planted truths found, small, and the same bytes every time."""
 
 import hashlib
 
@@ -29,13 +29,21 @@ def test_digits_report_shows_pictures_and_judges_the_surrogate():
     assert float(report.section("consistency").headline.value.split("\u00a0")[0]) > 40
 
 
-def test_demo_puts_both_on_one_page_and_restores_the_threads(applicants, tmp_path, monkeypatch):
+def test_reviews_find_that_texts_give_the_hidden_column_away():
+    report = demo.reviews_report(n=160, epochs=5, m=30, progress=False)
+    assert "paid was hidden and is still given away" in report.section("proxy").finding
+    page = render(report)
+    assert page.count('<mark class="m3">') > 20 and "Tell your friends" in page
+
+
+def test_demo_puts_all_on_one_page_and_restores_the_threads(applicants, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "digits_report", lambda *, progress: applicants)
     monkeypatch.setattr(demo, "applicants_report", lambda *, progress: applicants)
+    monkeypatch.setattr(demo, "reviews_report", lambda *, progress: applicants)
     threads = torch.get_num_threads()
     path = demo.run_demo(tmp_path / "out", progress=False)
     assert path == tmp_path / "out" / "report.html"
-    assert path.read_text().count("<article") == 2
+    assert path.read_text().count("<article") == 3
     assert torch.get_num_threads() == threads
 
 

@@ -116,6 +116,8 @@ def test_commands_and_their_options_exist(path):
 
 def parse(words):
     """Parse a command as the shell would hand it over, and run nothing."""
+    if words[0] == "torchrun":  # its own options end at the two dashes; then comes $(which krepes)
+        words = ["krepes", *words[words.index("--") + 3 :]]
     tool, *arguments = words
     if tool == "make":
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -173,3 +175,11 @@ def test_reference_knows_every_module_with_public_names():
     assert {f"`{name}`" for name in errors.__dict__ if isinstance(vars(errors)[name], type)} <= set(
         re.findall(r"`\w+`", REFERENCE)
     )
+
+
+def test_the_site_shows_every_page():
+    listed = (ROOT / "mkdocs.yml").read_text()
+    missing = [
+        path.name for path in (ROOT / "docs").glob("*.md") if f"- {path.name}" not in listed.replace("Start: ", "")
+    ]
+    assert not missing, f"add them to nav in mkdocs.yml: {missing}"

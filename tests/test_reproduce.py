@@ -8,7 +8,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from krepes.cli.app import app
 from krepes.errors import InvalidInputError
 from krepes.figures.style import new_figure
 from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce, write_page
@@ -91,13 +93,37 @@ def test_an_interrupted_run_goes_on_after_its_last_seed_if_the_commit_is_the_sam
         assert len(ran) == count, "another commit, and changes that no commit has, start again"
 
 
+def test_hours_are_those_of_the_paper_s_targets_and_of_every_seed(tmp_path, three_seeds, monkeypatch):
+    clock = iter(range(0, 60_000, 1200))
+    monkeypatch.setattr("krepes.reproduce.parts.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("krepes.reproduce.base.commit_of_code", lambda: "abc")
+    targets = [toy(found), replace(toy(found), name="own", beyond=True)]
+    for target in (*targets, targets[0]):
+        reproduce(target, "quick", None, tmp_path)
+    page = write_page(tmp_path, "quick", tmp_path / "all.md", targets).read_text()
+    assert "The targets of the paper (1) took 1.0 hours in all" in page and page.count("3 seeds, 60.0 minutes.") == 2
+
+
+def test_all_runs_the_paper_s_targets_and_names_the_others(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr("krepes.reproduce.reproduce", lambda target, *_, **__: ran.append(target.name) or PAPER)
+    shown = CliRunner().invoke(app, ["reproduce", "all", "--out", str(tmp_path)])
+    assert shown.exit_code == 0 and "intervention, planted" in " ".join(shown.output.split())
+    assert ran == [name for name in TARGETS if name not in {"intervention", "planted"}]
+
+
 def above(limit):
     return lambda table: (table["mean"][0] > limit, f"mean {table['mean'][0]:g} against {limit}")
 
 
 @pytest.mark.parametrize(
     ("limits", "verdict"),
-    [((1.0, 1.5), "holds"), ((5.0, 1.0), "holds under: reading 1"), ((5.0, 6.0), "does not hold"), ((1.0,), "holds")],
+    [
+        ((1.0, 1.5), "holds"),
+        ((5.0, 1.0), "holds under 1 of 2 readings: reading 1"),
+        ((5.0, 6.0), "does not hold"),
+        ((1.0,), "holds"),
+    ],
 )
 def test_a_claim_is_judged_under_each_of_its_readings(limits, verdict, tmp_path, three_seeds):
     readings = tuple(Reading(f"reading {place}", above(limit)) for place, limit in enumerate(limits))
@@ -225,4 +251,4 @@ def test_stored_encoders_are_small_whole_and_made_by_the_recipes_of_today():
         details = json.loads(path.with_suffix(".json").read_text())
         assert hashlib.sha256(path.read_bytes()).hexdigest() == details["sha256"], path.name
         data, loss, scale = path.stem.split("-")
-        assert details["settings"] == recipe(data, loss=loss, scale=scale, seed=0).to_dict(), path.name
+        assert Settings.from_dict(details["settings"]) == recipe(data, loss=loss, scale=scale, seed=0), path.name

@@ -16,13 +16,15 @@ from krepes.reproduce import (
     faithfulness,
     grids,
     parts,
+    pictures,
     scalability,
+    sea,
     spectral,
 )
 from krepes.reproduce.ablations import LOSSES, SELECTORS
 from krepes.reproduce.claims import decide
 from krepes.reproduce.faithfulness_claims import DELETIONS, MATCHED, PLAIN, TAUS, ceiling, drop
-from krepes.reproduce.trial import Trial
+from krepes.reproduce.trial import SETTINGS, Trial
 from krepes.runs.settings import Settings
 
 
@@ -31,6 +33,7 @@ def verdicts(name, rows, columns):
     return dict(judge(pd.DataFrame(rows, columns=[*columns, "mean"]).assign(spread=0.0)))
 
 
+FAULTY = ("ours", "mnist", "vicreg")
 WEIGHTED = {"weighted votes, any class", "weighted votes, predicted class"}
 FAITHFUL = {
     "accuracy gap": 0.0,
@@ -45,10 +48,11 @@ FAITHFUL = {
 
 def faithful_rows(changed):
     return [
-        (data, loss, measure, value)
+        (setting, data, loss, measure, value)
+        for setting in SETTINGS
         for data in faithfulness.DATA
         for loss in faithfulness.LOSSES
-        for measure, value in (FAITHFUL | (changed if (data, loss) == ("mnist", "vicreg") else {})).items()
+        for measure, value in (FAITHFUL | (changed if (setting, data, loss) == FAULTY else {})).items()
     ]
 
 
@@ -61,6 +65,11 @@ def broken_readings(name, rows, columns):
     table = pd.DataFrame(rows, columns=[*columns, "mean"]).assign(spread=0.0, seeds=1)
     told = [decide(claim, table) for claim in TARGETS[name].claims]
     return {reading["name"] for claim in told for reading in claim["readings"] if not reading["holds"]}
+
+
+def ours(names):
+    """The same readings under our settings: a figure of ours says nothing about the paper's preset."""
+    return {f"ours: {name}" for name in names}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +89,7 @@ def broken_readings(name, rows, columns):
     ],
 )
 def test_a_reading_of_the_papers_table_3_fails_by_its_own_figure_alone(changed, names):
-    assert broken_readings("faithfulness", faithful_rows(changed), faithfulness.KEYS) == names
+    assert broken_readings("faithfulness", faithful_rows(changed), faithfulness.KEYS) == ours(names)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +110,18 @@ def coverage_rows(**changed):
     of = {coverage.KAPPA: 10.0, coverage.CHANCE: 29.0, coverage.P: 0.01, coverage.OURS: 0.5, coverage.THEIRS: 0.5}
     return [
         (
+            setting,
             encoder,
             loss,
             measure,
             value + (number if measure == coverage.KAPPA else 0) - (number / 100 if "acc" in measure else 0),
         )
+        for setting in SETTINGS
         for encoder in (coverage.OWN, coverage.SHARED)
         for number, loss in enumerate(coverage.LOSSES)
-        for measure, value in (of | (changed if (encoder, loss) == (coverage.OWN, "simclr") else {})).items()
+        for measure, value in (
+            of | (changed if (setting, encoder, loss) == ("ours", coverage.OWN, "simclr") else {})
+        ).items()
     ]
 
 
@@ -123,11 +136,12 @@ def coverage_rows(**changed):
     ],
 )
 def test_a_reading_of_the_papers_table_1_fails_by_its_own_figure_alone(changed, names):
-    assert broken_readings("coverage", coverage_rows(**changed), coverage.KEYS) == names
+    assert broken_readings("coverage", coverage_rows(**changed), coverage.KEYS) == ours(names)
 
 
 def test_over_seeds_twice_the_mean_of_p_values_decides():
     table = pd.DataFrame(coverage_rows(), columns=[*coverage.KEYS, "mean"]).assign(spread=0.0)
+    table = table[table["setting"] == "ours"].copy()
     table.loc[table["measure"] == coverage.P, "mean"] = 0.03
     assert coverage._beyond_chance(table.assign(seeds=1), encoder=coverage.OWN)[0]
     assert not coverage._beyond_chance(table.assign(seeds=3), encoder=coverage.OWN)[0]
@@ -137,18 +151,79 @@ def test_over_seeds_twice_the_mean_of_p_values_decides():
     ("influence", "latent", "broken"), [(0.6, 0.5, 0), (0.6, 0.7, 1), (0.49, 0.4, 1), (0.19, 0.1, 2), (0.19, 0.2, 3)]
 )
 def test_top_landmarks_are_counted_against_chance_and_neighbours(influence, latent, broken):
+    good, found = (
+        (("influence", a), ("latent cosine", b), ("random", 0.1)) for a, b in ((0.9, 0.1), (influence, latent))
+    )
     rows = [
-        (data, method, value)
+        (setting, data, method, value)
+        for setting, figures in (("paper", good), ("ours", found))
         for data in ("cifar10", "mnist")
-        for method, value in (("influence", influence), ("latent cosine", latent), ("random", 0.1))
+        for method, value in figures
     ]
-    assert len(broken_readings("samples", rows, ["data", "method"])) == broken
+    broken_ones = broken_readings("samples", rows, pictures.SAMPLES_KEYS)
+    assert len(broken_ones) == broken and all(name.startswith("ours: ") for name in broken_ones)
 
 
-def consistent_rows(labels=None, **changed):
-    """Influence 0.9, latent cosine 0.5; one reading changed."""
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ({}, set()),
+        ({(pictures.SHARE, "repulsive"): 0.35}, {"than all and", "than the farthest"}),
+        ({(pictures.SHARE, "farthest in latent space"): 0.01}, {"than the farthest"}),
+        ({(pictures.DISTANCE, "repulsive"): 0.95}, {"far in latent space"}),
+        ({(pictures.DISTANCE, "attractive"): 1.5}, {"far in latent space"}),
+    ],
+)
+def test_what_repels_is_of_other_classes_and_far_or_its_reading_fails(changed, names):
+    good = {
+        **{(pictures.SHARE, k): v for k, v in (("repulsive", 0.02), ("all", 0.1), ("attractive", 0.3))},
+        (pictures.SHARE, "farthest in latent space"): 0.05,
+        **{(pictures.DISTANCE, k): v for k, v in (("repulsive", 1.2), ("attractive", 0.5))},
+    }
+    rows = [
+        (setting, data, measure, which, value)
+        for setting in SETTINGS
+        for data in pictures.DATA
+        for (measure, which), value in (good | (changed if (setting, data) == ("paper", "mnist") else {})).items()
+    ]
+    broken = broken_readings("repulsive", rows, pictures.REPULSIVE_KEYS)
+    assert len(broken) == len(names) and all(any(name in found for found in broken) for name in names)
+    assert all(found.startswith("paper: ") for found in broken)
+
+
+@pytest.mark.parametrize(
+    ("changed", "broken"),
+    [
+        ({}, set()),
+        ({"frog": 0.9}, {"ours: ships above every other class"}),
+        ({"truck": 0.9}, {"ours: ships above every other class", "ours: ships above automobiles and trucks"}),
+        ({"all": 0.79}, {"ours: told apart on held-out pictures"}),
+    ],
+)
+def test_ships_are_pulled_to_the_sea_or_the_reading_fails(changed, broken):
+    good = {"all": 0.81, "ship": 0.8, "truck": -0.2, "automobile": -0.1, "frog": 0.1}
+    rows = [
+        (setting, sea.TOLD if name == "all" else sea.PULL, name, value)
+        for setting in SETTINGS
+        for name, value in (good | (changed if setting == "ours" else {})).items()
+    ]
+    assert broken_readings("concept", rows, sea.KEYS) == broken
+
+
+def consistent_rows(at, **changed):
+    """Influence 0.9, latent cosine 0.5; one setting and reading changed."""
     return [
-        (data, "default", reading, metric, k, method, changed.get(method, value) if reading == labels else value, told)
+        (
+            data,
+            setting,
+            reading,
+            metric,
+            k,
+            method,
+            changed.get(method, value) if at == (setting, reading) else value,
+            told,
+        )
+        for setting in (consistency_claims.DEFAULT, consistency_claims.PAPER)
         for data in ("adult", "covertype", "mnist")
         for reading in consistency_claims.READINGS
         for metric in ("precision", "majority")
@@ -157,15 +232,16 @@ def consistent_rows(labels=None, **changed):
     ]
 
 
+@pytest.mark.parametrize("setting", [consistency_claims.DEFAULT, consistency_claims.PAPER])
 @pytest.mark.parametrize("labels", consistency_claims.READINGS)
-def test_readings_of_table_2_look_at_their_own_labels(labels):
+def test_readings_of_table_2_look_at_their_own_labels_and_setting(labels, setting):
     def failing(**changed):
         columns = [*consistency_claims.KEYS, "mean", "paper"]
-        table = pd.DataFrame(consistent_rows(labels, **changed), columns=columns).assign(spread=0.0, seeds=3)
+        table = pd.DataFrame(consistent_rows((setting, labels), **changed), columns=columns).assign(spread=0.0, seeds=3)
         told = [decide(claim, table) for claim in TARGETS["consistency"].claims]
         return [[r["name"] for r in claim["readings"] if not r["holds"]] for claim in told]
 
-    name = consistency_claims.NAMES[labels]
+    name = f"{setting}: {consistency_claims.NAMES[labels]}"
     assert failing() == [[], [], [], []]
     assert failing(**{"latent cosine": 0.85}) == [[], [], [name], []]
     assert failing(influence=0.79) == [[], [], [], [name]]

@@ -99,3 +99,10 @@ def test_covertype_has_its_columns_folded_and_one_by_one():
     assert list(found) == [alignment.FOLDED, alignment.SINGLE]
     assert list(single) == ["slope", "soil_a", "soil_b", "soil_c"] and single["soil_a"].tolist() == [1.0, 0.0, 1.0]
     assert list(alignment.tables_of(table, "adult")) == [alignment.FOLDED]
+
+
+def test_one_data_set_alone_is_judged_by_its_own_claims(embedded, tmp_path):
+    reproduce(TARGETS["alignment"], "quick", None, tmp_path, only=["adult"])
+    page = (tmp_path / "alignment-quick.md").read_text()
+    assert "Adult: sex and relationship lead" in page and "Covertype" not in page.split("## alignment")[0]
+    assert "--only adult" in page and (tmp_path / "alignment-quick.png").exists()

@@ -18,6 +18,8 @@ from torch.utils import _pytree as pytree
 from krepes._checks import require_finite
 from krepes.errors import InvalidInputError
 
+MASK = "attention_mask"
+"""Key of a batch of tokens that says which of them are no padding, ``(n, length)``."""
 Batch = Any
 """A tensor or numpy array ``(n, ...)``, or a mapping, tuple or list of such with one common ``n``."""
 
@@ -140,8 +142,49 @@ def map_tensors(function: Callable[[Tensor], Tensor], X: Batch) -> Batch:
 
 
 def concatenate(pieces: list[Batch]) -> Batch:
-    """Return the batches joined along the sample axis."""
-    return pytree.tree_map(lambda *leaves: torch.cat(leaves), *(plain(piece) for piece in pieces))
+    """Return the batches joined along the sample axis; token batches are padded to the longest of them."""
+    return pytree.tree_map(lambda *leaves: torch.cat(leaves), *padded([plain(piece) for piece in pieces]))
+
+
+def padded(pieces: list[Batch]) -> list[Batch]:
+    """Return batches of tokens, each ``(b, length)``, at one length: zeros behind, which the mask leaves out.
+
+    Args:
+        pieces: Batches; those that are no dict with an ``attention_mask`` come back as they are.
+
+    Returns:
+        The same samples.
+
+    Example:
+        >>> short = {"input_ids": torch.tensor([[5]]), "attention_mask": torch.tensor([[1]])}
+        >>> long = {"input_ids": torch.tensor([[6, 7]]), "attention_mask": torch.tensor([[1, 1]])}
+        >>> padded([short, long])[0]
+        {'input_ids': tensor([[5, 0]]), 'attention_mask': tensor([[1, 0]])}
+    """
+    if not all(isinstance(piece, dict) and MASK in piece for piece in pieces):
+        return pieces
+    lengths = [piece[MASK].shape[1] for piece in pieces]
+    longest = max(lengths, default=0)
+
+    def pad(leaf: Any, length: int) -> Any:
+        if not isinstance(leaf, Tensor) or leaf.ndim != 2 or leaf.shape[1] != length:
+            return leaf
+        return torch.nn.functional.pad(leaf, (0, longest - length))
+
+    return [{key: pad(leaf, n) for key, leaf in piece.items()} for piece, n in zip(pieces, lengths, strict=True)]
+
+
+def trimmed(X: Batch) -> Batch:
+    """Return a batch of tokens without the columns that are padding in all its samples; any other as it is."""
+    if not isinstance(X, dict) or not isinstance(X.get(MASK), Tensor) or X[MASK].ndim != 2:
+        return X
+    length = X[MASK].shape[1]
+    used = X[MASK].any(0).nonzero()
+    last = int(used[-1]) + 1 if len(used) else 1
+    return {
+        key: leaf[:, :last] if isinstance(leaf, Tensor) and leaf.shape[1:2] == (length,) else leaf
+        for key, leaf in X.items()
+    }
 
 
 def require_usable(X: Batch, what: str) -> None:

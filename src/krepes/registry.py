@@ -38,15 +38,17 @@ ENCODERS = {
     "resnet18": "krepes.encoders.resnet:resnet18",
     "resnet34": "krepes.encoders.resnet:resnet34",
     "resnet50": "krepes.encoders.resnet:resnet50",
+    "text": "krepes.encoders.text:TextEncoder",
 }
 ADAPTERS = {
     "timm": "krepes.encoders.adapters.timm:SOURCE",
     "torchvision": "krepes.encoders.adapters.torchvision:SOURCE",
     "openclip": "krepes.encoders.adapters.openclip:SOURCE",
     "hf": "krepes.encoders.adapters.huggingface:SOURCE",
+    "st": "krepes.encoders.adapters.sentences:SOURCE",
 }
 """Packages whose encoders are named ``prefix:name``, such as ``timm:resnet18``."""
-WITH_WEIGHTS = ("hf",)
+WITH_WEIGHTS = ("hf", "st")
 """Prefixes whose names are folders that hold the weights."""
 LOSSES = {
     "barlow_twins": "krepes.encoders.losses:barlow_twins",
@@ -71,6 +73,8 @@ AUGMENTATIONS = {
     "images": "krepes.runs.augment:images",
     "symmetric_cifar": "krepes.runs.augment:symmetric",
     "asymmetric_cifar": "krepes.runs.augment:asymmetric",
+    "words": "krepes.runs.augment:words",
+    "dropout": "krepes.runs.augment:dropout",
     "paper": "krepes.runs.augment:paper",
     "none": "krepes.runs.augment:none",
 }

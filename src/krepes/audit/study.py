@@ -19,6 +19,7 @@ from krepes.audit.labels import Labels, require_count, shared_codes
 from krepes.audit.rankings import rankings
 from krepes.batches import Batch
 from krepes.concepts import ConceptVector
+from krepes.data.tokenizer import Tokenizer
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import InvalidInputError, KrepesError
 from krepes.influence import How, Influence, Outcome, influence_of, rows, similarity
@@ -54,6 +55,8 @@ class Study:
         predictions: Classes that a classifier of the user's gave the test samples.
         concepts: Directions that were fitted before.
         inputs: What a sample is, hence how it is shown.
+        texts: What training rows and test samples say, if they are texts.
+        tokenizer: That made their tokens.
         shown: Samples to show one by one.
         k: Landmarks to show of each sign.
         counterfactual: Whether to pass over the training data again, for the influence of every row.
@@ -79,7 +82,9 @@ class Study:
     hidden: Sequence[str] = ()
     predictions: Labels | None = None
     concepts: Sequence[ConceptVector] = ()
-    inputs: Literal["table", "image", "other"] = "other"
+    inputs: Literal["table", "image", "text", "other"] = "other"
+    texts: tuple[Sequence[str], Sequence[str]] | None = None
+    tokenizer: Tokenizer | None = None
     shown: int = 12
     k: int = 5
     counterfactual: bool = True
@@ -95,11 +100,12 @@ class Study:
         """Refuse material that does not belong together, before anything expensive is computed."""
         require_range(self.shown, "shown", low=1)
         require_range(self.k, "k", low=1, high=self.m)
-        if self.inputs not in {"table", "image", "other"}:
-            raise InvalidInputError(f"inputs={self.inputs!r} is unknown: choose 'table', 'image' or 'other'.")
+        if self.inputs not in {"table", "image", "text", "other"}:
+            raise InvalidInputError(f"inputs={self.inputs!r} is unknown: choose 'table', 'image', 'text' or 'other'.")
         named: dict[str, tuple[Any, Any]] = dict(self.groups)
         named |= {} if self.labels is None else {"labels": self.labels}
         named |= {} if self.tables is None else {"tables": self.tables}
+        named |= {} if self.texts is None else {"texts": self.texts}
         named |= {"ids": (self._train_ids, self._test_ids)}
         for name, (train, test) in named.items():
             if len(train) != self.n or len(test) != self.t:

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +18,7 @@ import typer
 import krepes
 from krepes.cli import audit, curate, explain, explore, fit, prove, reproduction, select, tools, whatif
 from krepes.cli.show import notes, plain
-from krepes.errors import KrepesError
+from krepes.errors import InvalidInputError, KrepesError
 
 app = typer.Typer(
     name="krepes",
@@ -30,6 +32,7 @@ app = typer.Typer(
 COMMANDS: tuple[Callable[..., None], ...] = (
     fit.pretrain,
     fit.fit,
+    fit.merge,
     explain.explain,
     explain.influence,
     whatif.whatif,
@@ -47,6 +50,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 )
 for command in COMMANDS:
     app.command()(command)
+SHARED = ("fit",)
+"""Commands whose work several processes can share."""
 ASIDE = ("matplotlib", "filelock", "PIL", "fontTools")
 """Packages whose notes to their own developers are not for our reader."""
 
@@ -77,7 +82,7 @@ def main() -> None:
     if debug:
         sys.argv.remove("--debug")
     try:
-        app()
+        _run()
     except KeyboardInterrupt:
         notes.print("interrupted: what was finished is kept; call the same command again to go on")
         raise SystemExit(130) from None
@@ -86,6 +91,27 @@ def main() -> None:
             raise
         notes.print(f"[bold red]error[/] {_worded(error)}", highlight=False, soft_wrap=True)
         raise SystemExit(2) from None
+
+
+def _run() -> None:
+    """Run the command: alone, or as one of the processes that torchrun started, of which the first speaks."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "TORCHELASTIC_RUN_ID" not in os.environ:
+        app()
+        return
+    from krepes.processes import connected
+
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if command not in SHARED:
+        raise InvalidInputError(
+            f"krepes {command} runs in one process, and torchrun started {os.environ['WORLD_SIZE']}. Call it without "
+            f"torchrun; {', '.join(SHARED)} can share their work."
+        )
+    with connected() as us:
+        if not us.first:
+            logging.getLogger("krepes").setLevel(logging.WARNING)
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+                app()
+        app()
 
 
 def _worded(error: Exception) -> str:

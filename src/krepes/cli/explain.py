@@ -68,7 +68,7 @@ def explain(
 
     Example: [bold]krepes explain runs/income --row 17 --decision[/]
     """
-    from krepes.runs.answers import made_of, picture_strip
+    from krepes.runs.answers import in_words, made_of, picture_strip
 
     _require_together(decision, strip, label)
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
@@ -76,10 +76,19 @@ def explain(
         _explain_decision(space, row, label, top, as_json)
         return
     frame = made_of(space, row, top)
+    told: dict[str, str] = {}
+    said = ""
+    if space.asked.kind == "text":
+        frame, told, said = in_words(space, frame)
     if as_json:
-        show_json({"notes": space.notes, "landmarks": frame})
+        show_json({"notes": space.notes, "landmarks": frame, **({"samples": told, "marks": said} if told else {})})
         return
-    show_frame(frame, "what the embedding is made of (not: what would change it; see krepes influence)")
+    for id, text in told.items():
+        say(f"{id}: {text}")
+    short = frame[["sample", "landmark", "effect", "score", "text"]] if told else frame
+    show_frame(short, "what the embedding is made of (not: what would change it; see krepes influence)")
+    if told:
+        say(said or "*words* are those on which a sample and its landmark agree, by the table of the encoder's tokens")
     if space.asked.kind == "image":
         say(str(picture_strip(space, row, top, Path(strip or f"{run}-rows.png"))))
 
@@ -96,11 +105,12 @@ def _explain_decision(space: Workspace, row: list[str], label: str | None, top: 
     """Show the landmarks that support and that oppose a probe's decisions, and how far to trust it."""
     from dataclasses import asdict
 
+    from krepes.runs.answers import with_texts
     from krepes.runs.decisions import decision
 
     found = decision(space, row, label)
     k = min(top, len(found.landmark_ids))
-    decisions, landmarks = found.summary(k), found.to_frame(k)
+    decisions, landmarks = found.summary(k), with_texts(space, found.to_frame(k), "landmark")
     if as_json:
         told = {"notes": space.notes, "trust": asdict(found.trust), "without": k}
         show_json({**told, "decisions": decisions, "landmarks": landmarks})
@@ -146,6 +156,7 @@ def influence(
     Example: [bold]krepes influence runs/income --outcome "group_distance sex" --method warm[/]
     """
     from krepes.influence import influence_of
+    from krepes.runs.answers import with_texts
     from krepes.runs.retraining import how_to_replay
 
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
@@ -154,13 +165,14 @@ def influence(
     asked: dict[str, Any] = {"method": method, "how": how, "draws": draws, "progress": not quiet}
     found = influence_of(space.model, asked_about, stream=stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
-    answer: dict[str, Any] = {"raises": found.top(k, by="raises"), "lowers": found.top(k, by="lowers")}
+    answer: dict[str, Any] = {by: with_texts(space, found.top(k, by=by), "id") for by in ("raises", "lowers")}
     trust = trust_in(run, found.method)
     if as_json:
         told = {"notes": space.notes, "outcome": asked_about.name, "method": found.method, "unit": found.unit}
         show_json({**told, "trust": trust, **answer})
         return
     for verb, frame in answer.items():
+        frame = frame[["id", "influence", "text"]] if "text" in frame else frame
         show_frame(frame, f"training samples whose weight {verb} it: {asked_about.name}")
     say(f"by {found.method}: {found.unit}")
     say(trust)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from krepes.cli import options as o
 from krepes.cli.flags import takes_settings
@@ -33,7 +35,14 @@ def pretrain(
 
 
 @takes_settings
-def fit(settings: Settings, out: o.Out = "runs/latest", quiet: o.Quiet = False, as_json: o.Json = False) -> None:
+def fit(
+    settings: Settings,
+    out: o.Out = "runs/latest",
+    dry_run: o.DryRun = False,
+    shard: o.Shard = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
     """Fit the kernel model of an encoder; without weights an encoder is trained on the spot.
 
     Example: [bold]krepes fit table.csv --label income --out runs/income[/]
@@ -42,7 +51,42 @@ def fit(settings: Settings, out: o.Out = "runs/latest", quiet: o.Quiet = False, 
     """
     from krepes.runs.fitting import fit as fit_run
 
-    run = fit_run(settings, out, progress=not quiet)
+    if dry_run:
+        _show_forecast(settings, as_json)
+        return
+    if shard is not None:
+        _fit_part(settings, out, shard, quiet, as_json)
+        return
+    _show_run(fit_run(settings, out, progress=not quiet), out, as_json)
+
+
+def _fit_part(settings: Settings, out: str, shard: str, quiet: bool, as_json: bool) -> None:
+    from krepes.runs.queue import fit_part, shard_of
+
+    job = shard_of(shard)
+    fit_part(settings, out, job, progress=not quiet)
+    if as_json:
+        show_json({"part": out, "shard": shard})
+        return
+    say(f"{out}: part {shard} of the pass is done. When all are: krepes merge PART ... --out RUN")
+
+
+def merge(
+    parts: Annotated[list[str], typer.Argument(help="Folders that krepes fit --shard wrote.")],
+    out: o.Out = "runs/latest",
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Put the parts of a fit together that jobs of a queue did, solve, and write the run.
+
+    Example: [bold]krepes merge parts/1 parts/2 parts/3 parts/4 --out runs/income[/]
+    """
+    from krepes.runs.queue import merge_parts
+
+    _show_run(merge_parts(parts, out, progress=not quiet), out, as_json)
+
+
+def _show_run(run: Workspace, out: str, as_json: bool) -> None:
     if as_json:
         show_json({"run": out, **summary(run)})
         return
@@ -66,6 +110,21 @@ def summary(run: Workspace) -> dict[str, Any]:
         "residual": solution.residual,
         "converged": solution.converged,
     }
+
+
+def _show_forecast(settings: Settings, as_json: bool) -> None:
+    from krepes.runs.forecast import forecast
+
+    found = forecast(settings)
+    if as_json:
+        show_json({"phases": found.table, "kernel": str(found.kernel), "counts_exact": found.exact})
+        return
+    show_frame(found.table.round({"seconds": 1, "memory MiB": 0, "disk MiB": 1}), "what the fit will cost")
+    seconds, memory = float(found.table["seconds"].sum()), float(found.table["memory MiB"].max())
+    say(f"together about {seconds:.0f} s, at most {memory:.0f} MiB beside the program itself; kernel: {found.kernel}")
+    if not found.exact:
+        say("the selector asks the exact kernel as often as it needs: its count is an estimate")
+    say("nothing was written")
 
 
 def _show_schema(dataset: Dataset, as_json: bool) -> None:

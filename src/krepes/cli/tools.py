@@ -14,7 +14,7 @@ from krepes.preset import presets
 
 
 def demo(out: o.Out = ".", quiet: o.Quiet = False) -> None:
-    """Train, fit and audit two encoders offline, in a few minutes; report.html goes to the folder --out."""
+    """Train, fit and audit three encoders offline, in a few minutes; report.html goes to the folder --out."""
     from krepes.runs.demo import run_demo
 
     say(str(run_demo(Path(out), progress=not quiet)))

@@ -1,4 +1,4 @@
-"""Data in: tables, folders of images, the public data sets by name, and populations whose truth was planted.
+"""Data in: tables, folders of images, texts, the public data sets by name, and populations whose truth was planted.
 
 A public data set is a module with one function: ``krepes.data.adult.load(data_dir, split)``.
 """
@@ -14,6 +14,8 @@ from krepes.data.local import NamedImages, NamedTable
 from krepes.data.schema import Schema
 from krepes.data.synthetic import Population, applicants
 from krepes.data.tabular import TabularEncoder
+from krepes.data.tokenizer import HashedTokenizer, Tokenizer
+from krepes.data.tokens import TokenizedTexts, tokenized
 
 DATASETS: dict[str, Callable[..., NamedTable | NamedImages]] = registry.loaded(registry.DATASETS)
 """Public data sets by name: functions that load them."""
@@ -22,14 +24,18 @@ __all__ = [
     "DATASETS",
     "ArrayFile",
     "Column",
+    "HashedTokenizer",
     "ImageFolder",
     "NamedImages",
     "NamedTable",
     "Population",
     "Schema",
     "TabularEncoder",
+    "TokenizedTexts",
+    "Tokenizer",
     "applicants",
     "image_folder",
     "open_array",
     "read_table",
+    "tokenized",
 ]

@@ -11,25 +11,21 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from krepes._checks import require_range
+from krepes.data.decoding import FORMATS, MODES, UnusableImageError, pixels
 from krepes.data.files import foreign, named
 from krepes.data.text import printable
+from krepes.data.workers import Workers, default_workers
 from krepes.errors import InvalidInputError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-MODES = {1: "L", 3: "RGB"}
-# Checked in the header, before anything is unpacked: a small file may claim, and take, gigabytes.
-MOST_PIXELS = 100_000_000
-
 SHOWN = 20
 
 OnError = Literal["raise", "skip"]
@@ -44,36 +40,26 @@ def decode(file: str | Path | IO[bytes], *, size: int, channels: int) -> Tensor:
         channels: 1 for grey, 3 for colour; an image of the other sort is converted.
 
     Returns:
-        ``(c, size, size)``, uint8. What is no whole image of a known format, or of more than 100 million pixels, is an
-        `InvalidInputError`.
+        ``(c, size, size)``, uint8.
+
+    Raises:
+        InvalidInputError: If it is no whole image of a known format, or has more than 100 million pixels.
     """
     name = named(file) if isinstance(file, (str, Path)) else "the image"
     cannot = foreign(
         f"{name} cannot be decoded", f"It must be a whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file."
     )
-    with cannot, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        with Image.open(file, formats=FORMATS) as image:
-            _require_usable(image, name)
-            image.draft(MODES[channels], (size, size))  # lets a large JPEG be decoded at a fraction of its size
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode.startswith("I;16"):  # Pillow would clip 16 bits to 8, not scale them
-                upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-            square = ImageOps.fit(upright.convert(MODES[channels]), (size, size), Image.Resampling.BILINEAR)
-            pixels = np.array(square).reshape(size, size, channels)
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+    with cannot:
+        try:
+            found = pixels(file, size, channels)
+        except UnusableImageError as error:
+            raise InvalidInputError(f"{name} {error}") from error
+    return as_tensor(found)
 
 
-def _require_usable(image: Image.Image, name: str) -> None:
-    width, height = image.size
-    if width * height > MOST_PIXELS:
-        raise InvalidInputError(
-            f"{name} has {width:,} x {height:,} pixels, more than the {MOST_PIXELS:,} that are decoded. Scale it down."
-        )
-    if image.mode in {"I", "F"}:
-        raise InvalidInputError(
-            f"{name} has pixels of 32 bits, whose black and white are not known. Save it with 8 or 16 bits."
-        )
+def as_tensor(found: np.ndarray[Any, Any]) -> Tensor:
+    """Return pixels ``(size, size, c)`` as ``(c, size, size)``."""
+    return torch.from_numpy(found.copy() if not found.flags.writeable else found).permute(2, 0, 1).contiguous()
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +72,7 @@ class ImageFolder(Dataset[Tensor]):
         size: Height and width that images are scaled to.
         channels: 1 or 3.
         skipped: What was wrong with each broken image that was left out, by path.
+        workers: Processes that decode several images at a time, or ``None`` to decode them here.
     """
 
     root: Path
@@ -93,12 +80,20 @@ class ImageFolder(Dataset[Tensor]):
     size: int
     channels: int
     skipped: Mapping[str, str]
+    workers: Workers | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Tensor:
         return decode(self.root / self.ids[index], size=self.size, channels=self.channels) / 255.0
+
+    def __getitems__(self, indices: list[int]) -> list[Tensor]:
+        """Return several images, decoded side by side where there are processes for it."""
+        if self.workers is None or len(indices) < 2:
+            return [self[i] for i in indices]
+        found = self.workers.decode([self.root / self.ids[i] for i in indices], self.size, self.channels)
+        return [self[i] if piece is None else as_tensor(piece) / 255.0 for i, piece in zip(indices, found, strict=True)]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -110,7 +105,9 @@ class ImageFolder(Dataset[Tensor]):
         return torch.stack([self[i] for i in range(len(self))])
 
 
-def image_folder(path: str | Path, *, size: int, channels: int = 3, on_error: OnError = "raise") -> ImageFolder:
+def image_folder(
+    path: str | Path, *, size: int, channels: int = 3, on_error: OnError = "raise", workers: int | None = 0
+) -> ImageFolder:
     """Open a folder of images.
 
     Args:
@@ -118,6 +115,7 @@ def image_folder(path: str | Path, *, size: int, channels: int = 3, on_error: On
         size: Height and width to scale to: the shorter side is scaled, the middle of the longer kept.
         channels: 1 for grey, 3 for colour.
         on_error: ``"raise"`` an error that lists all broken images, or ``"skip"`` them with a warning.
+        workers: Processes that decode, 0 to decode here, ``None`` for what suits the machine and the number of images.
 
     Returns:
         The images, as a map-style data set.
@@ -132,13 +130,35 @@ def image_folder(path: str | Path, *, size: int, channels: int = 3, on_error: On
             f"'skip'."
         )
     root, found = Path(path), _images_below(Path(path))
-    broken = {name: problem for name in found if (problem := _problem(root / name, size, channels))}
+    number = default_workers(len(found)) if workers is None else workers
+    require_range(number, "workers", low=0)
+    pool = Workers(number) if number else None
+    broken = _broken(root, found, size, channels, pool)
     usable = tuple(name for name in found if name not in broken)
     if broken and (on_error == "raise" or not usable):
         raise InvalidInputError(f"{_listing(broken, len(found))}. Replace or remove them, or pass on_error='skip'.")
     if broken:
         warnings.warn(f"{_listing(broken, len(found))}. They were skipped.", stacklevel=2)
-    return ImageFolder(root, usable, size, channels, broken)
+    return ImageFolder(root, usable, size, channels, broken, pool)
+
+
+def _broken(root: Path, names: list[str], size: int, channels: int, pool: Workers | None) -> dict[str, str]:
+    """Return what is wrong with each image that cannot be decoded; every one is tried."""
+    doubtful = names
+    if pool is not None:
+        regular = [name for name in names if (root / name).is_file() and _is_text(name)]
+        fine = pool.decode([root / name for name in regular], size, channels)
+        whole = {name for name, found in zip(regular, fine, strict=True) if found is not None}
+        doubtful = [name for name in names if name not in whole]
+    return {name: problem for name in doubtful if (problem := _problem(root / name, size, channels))}
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _images_below(root: Path) -> list[str]:

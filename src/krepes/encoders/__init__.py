@@ -17,6 +17,7 @@ from krepes.encoders.mlp import MLP
 from krepes.encoders.pretrain import PretrainResult, pretrain
 from krepes.encoders.resmlp import ResMLP
 from krepes.encoders.resnet import ResNet, resnet18, resnet34, resnet50
+from krepes.encoders.text import TextEncoder
 from krepes.encoders.training import CollapsedEncoderError, Epoch
 from krepes.encoders.weights import UnsafeCheckpointError, save_weights
 
@@ -33,6 +34,7 @@ __all__ = [
     "PretrainResult",
     "ResMLP",
     "ResNet",
+    "TextEncoder",
     "UnsafeCheckpointError",
     "build_encoder",
     "from_huggingface",

@@ -51,7 +51,7 @@ def build_encoder(factory: Factory, **arguments: Any) -> nn.Module:
           )
         )
     """
-    make = _find(factory) if isinstance(factory, str) else factory
+    make = find(factory) if isinstance(factory, str) else factory
     if isinstance(make, nn.Module):
         if arguments:
             raise InvalidInputError(f"{_named(arguments)} cannot be passed to an encoder that is already built.")
@@ -110,7 +110,9 @@ def _require_sizes(name: str, arguments: dict[str, Any]) -> None:
             )
     w = sizes["width"]
     parameters = (
-        w * (sizes["d"] + sizes["out"] + (4 + 2 * sizes.get("depth", sizes.get("B", 0))) * w)
+        w * (sizes["buckets"] + sizes["out"] + (1 + 3 * sizes["depth"]) * w)
+        if "buckets" in sizes
+        else w * (sizes["d"] + sizes["out"] + (4 + 2 * sizes.get("depth", sizes.get("B", 0))) * w)
         if "d" in sizes
         else w * (6000 * w + 72 * sizes["in_channels"] + 36 * sizes.get("out", 0))
     )
@@ -129,7 +131,8 @@ def _called(make: Callable[..., Any], arguments: dict[str, Any], problem: str) -
         raise InvalidInputError(f"{problem}: it tried to end the program. It must return a module.") from error
 
 
-def _find(name: str) -> Any:
+def find(name: str) -> Any:
+    """Return what a name means: an encoder of this package or of another, or what ``module:name`` imports."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     adapted = registry.adapter(name)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from krepes import batches
 from krepes._autodiff import with_parameters
 from krepes.batches import Batch
 from krepes.encoders.call import call, cast, evaluation, home, unwrapped
@@ -40,6 +41,8 @@ class FrozenEncoder:
         module: What is computed with.
         device: Of its first parameter: samples are moved there.
         dtype: Of its first parameter: floating-point samples are cast to it; ``None`` leaves them.
+        samples: How many went forward through the module so far.
+        watch: Is told of each batch how many, while somebody watches.
 
     Example:
         >>> pair = nn.Bilinear(3, 4, 5)
@@ -52,6 +55,8 @@ class FrozenEncoder:
         self.output = output
         self.module = _computable(unwrapped(module), None if device is None else torch.device(device))
         self.device, self.dtype = home(self.module)
+        self.samples = 0
+        self.watch: Callable[[int], Any] | None = None
         self._inside = False
 
     @classmethod
@@ -88,17 +93,26 @@ class FrozenEncoder:
         """Return the batch on the encoder's device, floating-point parts in the encoder's type."""
         return cast(X, self.device, self.dtype)
 
+    def count(self, n: int) -> None:
+        """Note that ``n`` samples go forward through the module."""
+        self.samples += n
+        if self.watch is not None:
+            self.watch(n)
+
     def embed(self, X: Batch, parameters: dict[str, Tensor] | None = None) -> Tensor:
         """Return the embeddings with their graph.
 
         Args:
             X: Samples, ``(n, ...)``.
-            parameters: By name, to be used instead of the module's own: gradients flow to them.
+            parameters: By name, to be used instead of the module's own: gradients flow to them. Such calls may be of
+                many samples that look like one (`vmap`), so whoever makes them counts them.
 
         Returns:
             ``(n, d)``, further axes flattened, on the encoder's device and in its type.
         """
         function = self.module if parameters is None else with_parameters(self.module, parameters)
+        if parameters is None:
+            self.count(batches.count(X))
         with self.evaluating(), torch.enable_grad():
             return call(function, self.cast(X), self.output).flatten(1)
 
@@ -115,7 +129,10 @@ class FrozenEncoder:
         source, _ = as_source(X)
         with self.evaluating(), torch.no_grad():
             pieces = (source.take(rows) for rows in torch.arange(source.n).split(size))
-            found = [call(self.module, self.cast(X), self.output).flatten(1).cpu().double() for X in pieces]
+            found = []
+            for some in pieces:
+                self.count(batches.count(some))
+                found.append(call(self.module, self.cast(some), self.output).flatten(1).cpu().double())
         return torch.cat(found)
 
     def describe(self) -> dict[str, Any]:

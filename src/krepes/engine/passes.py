@@ -11,13 +11,19 @@ import torch
 from torch import Tensor
 
 from krepes.budget import Budget
+from krepes.engine.known import KnownRows
 from krepes.engine.moments import Moments
 from krepes.engine.rows import collect_moments, input_size, samples_within
 from krepes.engine.rowstore import RowStore, store_rows
+from krepes.engine.together import Span, rows_together, together
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.objectives.base import MomentObjective, Objective
+from krepes.processes import current
 from krepes.views import ViewStream
+
+MOMENTS, ROWS = "moments", "rows"
+"""Folders below that of unfinished work."""
 
 
 def collect(
@@ -27,11 +33,12 @@ def collect(
     prepared: Any,
     K: Tensor,
     *,
+    known: KnownRows | None = None,
     workdir: str | Path | None,
     budget: Budget,
     progress: bool,
-) -> Moments | RowStore:
-    """Pass over the data once, and keep what the objective needs of it.
+) -> Moments | RowStore | None:
+    """Pass over the data once, each process over its part, and keep what the objective needs of it.
 
     Args:
         objective: The loss.
@@ -39,30 +46,33 @@ def collect(
         kernel: The kernel.
         prepared: What ``kernel.prepare`` returned for the ``q`` landmark points.
         K: Gram matrix of the landmark points, ``(q, q)``.
+        known: Rows that need not be computed.
         workdir: A folder for finished shards, from which a killed pass resumes, and for the rows; without it rows go
             to a temporary folder that lives as long as they are used.
         budget: The memory budget.
         progress: Show a bar.
 
     Returns:
-        Moments for a moment objective, else rows.
+        Moments for a moment objective, else rows; what a job that is apart returns is of its part alone, if anything.
     """
+    us = current()
+    shared: dict[str, Any] = {"known": known, "memory_budget": budget, "progress": progress and us.first}
     if isinstance(objective, MomentObjective):
-        return collect_moments(
+        needs: dict[str, Any] = {"inputs": objective.needs_inputs, "trace": objective.needs_trace}
+        return together(
             stream,
-            kernel,
-            prepared,
-            K,
-            inputs=objective.needs_inputs,
-            trace=objective.needs_trace,
-            shards=None if workdir is None else Path(workdir) / "moments",
-            memory_budget=budget,
-            progress=progress,
+            None if workdir is None else Path(workdir) / MOMENTS,
+            us,
+            lambda span, place: collect_moments(span, kernel, prepared, K, shards=place, **needs, **shared),
         )
-    temporary = tempfile.TemporaryDirectory(prefix="krepes-rows-") if workdir is None else None
-    folder = Path(temporary.name if temporary is not None else workdir or "")
-    rows = store_rows(stream, kernel, prepared, K, folder / "rows", memory_budget=budget, progress=progress)
-    return replace(rows, temporary=temporary)
+    temporary = tempfile.TemporaryDirectory(prefix="krepes-rows-") if workdir is None and us.first else None
+    folder = Path(us.share(str(workdir if temporary is None else temporary.name)))
+
+    def store(span: Span, path: Path) -> None:
+        store_rows(span, kernel, prepared, K, path, **shared)
+
+    rows = rows_together(stream, folder / ROWS, us, budget, store)
+    return None if rows is None else replace(rows, temporary=temporary)
 
 
 def require_room(objective: Objective[Any], stream: ViewStream, m: int, budget: Budget, *, beside: int = 0) -> None:

@@ -51,8 +51,19 @@ class WithEmbedding(Kernel):
 
     def rows(self, X: Batch, prepared: Any, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
         """Return the rows of ``X`` ``(n, ...)`` with their embeddings."""
-        found = self.kernel.rows(X, prepared, diagonal=diagonal, mean=mean)
-        return Rows(torch.cat([found.K, self.encoder.encode(X).to(found.K)], dim=1), found.diagonal, found.mean)
+        return self._beside(self.kernel.rows(X, prepared, diagonal=diagonal, mean=mean), X)
+
+    def enter(
+        self, Y: Batch, *, gram: bool = False, diagonal: bool = False, mean: MeanFeature | None = None
+    ) -> tuple[Any, Rows]:
+        """Return what the kernel prepares of ``Y`` ``(q, ...)``, and its rows with their embeddings."""
+        prepared, found = self.kernel.enter(Y, gram=gram, diagonal=diagonal, mean=mean)
+        return prepared, self._beside(found, Y)
+
+    def _beside(self, found: Rows, X: Batch) -> Rows:
+        """Return the rows with the embeddings beside them: those that the kernel met on its way, where it did."""
+        Z = self.encoder.encode(X) if found.embedding is None else found.embedding
+        return replace(found, K=torch.cat([found.K, Z.to(found.K)], dim=1))
 
     def describe(self) -> Description:
         """Return the kernel's settings, and those of the encoder."""

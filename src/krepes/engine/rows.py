@@ -25,6 +25,7 @@ from krepes import batches
 from krepes._checks import require_finite, require_range
 from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
+from krepes.engine.known import KnownRows, with_known
 from krepes.engine.moments import Moments, MomentSum
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
@@ -49,6 +50,7 @@ def collect_moments(
     prepared: Any,
     K: Tensor,
     *,
+    known: KnownRows | None = None,
     inputs: bool = False,
     trace: bool = False,
     shards: str | Path | None = None,
@@ -63,6 +65,7 @@ def collect_moments(
         kernel: The kernel.
         prepared: What ``kernel.prepare`` returned for the ``q`` landmark points.
         K: Gram matrix of the landmark points, ``(q, q)``.
+        known: Rows that need not be computed.
         inputs: Also collect ``KX`` and ``XX``, for the kernel autoencoder.
         trace: Also collect ``E k(x, x)``, for kernel PCA.
         shards: A folder for the moments of finished shards, from which a later call resumes; ``None`` keeps nothing.
@@ -82,8 +85,9 @@ def collect_moments(
 
     def moments(shard: Views) -> Moments:
         sums = MomentSum(K)
-        for _, X in shard:
-            for piece in pieces(X, kernel, prepared, len(K), budget, inputs=inputs, trace=trace):
+        for indices, X in shard:
+            there = None if known is None else (indices, known)
+            for piece in pieces(X, kernel, prepared, len(K), budget, known=there, inputs=inputs, trace=trace):
                 sums.add(piece.Kbar, diagonal=piece.diagonal, X=piece.X)
         return sums.moments()
 
@@ -126,16 +130,36 @@ def pieces(
     q: int,
     budget: Budget,
     *,
+    known: tuple[Tensor, KnownRows] | None = None,
     inputs: bool = False,
     trace: bool = False,
     sums: bool = True,
 ) -> Iterator[Piece]:
-    """Yield the kernel rows of one batch ``(p, b, ...)`` of the stream, in pieces that fit the budget, on the CPU."""
+    """Yield the kernel rows of one batch ``(p, b, ...)`` of the stream, in pieces that fit the budget, on the CPU.
+
+    Args:
+        X: The batch.
+        kernel: The kernel.
+        prepared: The landmark points.
+        q: Their number.
+        budget: The memory budget.
+        known: The samples' places in the stream ``(b,)``, and rows that need not be computed.
+        inputs: Whether flat inputs are wanted.
+        trace: Whether ``k(x, x)`` is wanted.
+        sums: Whether moment sums must fit beside the rows.
+
+    Yields:
+        The rows.
+    """
     views = [_view(X, u) for u in range(batches.count(X))]
     size = samples_within(budget, p=len(views), q=q, d=input_size(views[0]) if inputs else 0, sums=sums)
     for start in range(0, batches.count(views[0]), size):
         parts = [batches.take(view, slice(start, start + size)) for view in views]
-        found = [kernel.rows(part, prepared, diagonal=trace) for part in parts]
+        if known is None:
+            found = [kernel.rows(part, prepared, diagonal=trace) for part in parts]
+        else:
+            indices = known[0][start : start + size]
+            found = [with_known(part, u, indices, known[1], kernel, prepared, trace) for u, part in enumerate(parts)]
         Kbar = torch.stack([torch.nn.functional.pad(row.K, (0, 1), value=1.0) for row in found]).cpu()
         require_finite(Kbar, "a batch of kernel rows")
         yield Piece(

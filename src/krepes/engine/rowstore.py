@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
+from krepes.engine.known import KnownRows
 from krepes.engine.rows import (
     Views,
     Watched,
@@ -126,6 +127,7 @@ def store_rows(
     K: Tensor,
     path: str | Path,
     *,
+    known: KnownRows | None = None,
     dtype: torch.dtype = torch.float32,
     shard_batches: int = 64,
     memory_budget: MemoryBudget = DEFAULT_BUDGET,
@@ -139,6 +141,7 @@ def store_rows(
         prepared: What ``kernel.prepare`` returned for the ``q`` landmark points.
         K: Gram matrix of the landmark points, ``(q, q)``.
         path: The folder to fill; it must be new, or begun by the same data, kernel and settings.
+        known: Rows that need not be computed.
         dtype: Type on disk, float32 or float64.
         shard_batches: Batches of the stream in a file.
         memory_budget: For the rows of a batch, bytes or text such as ``"2G"``; batches of the stream are cut to fit.
@@ -159,8 +162,9 @@ def store_rows(
     done: list[str] = _read_manifest(path)["shards"] if (path / "store.json").exists() else []
 
     def rows(shard: Views) -> Iterator[np.ndarray[Any, Any]]:
-        for _, X in shard:
-            for piece in pieces(X, kernel, prepared, len(K), budget, sums=False):
+        for indices, X in shard:
+            there = None if known is None else (indices, known)
+            for piece in pieces(X, kernel, prepared, len(K), budget, known=there, sums=False):
                 yield piece.Kbar[..., :-1].transpose(0, 1).to("cpu", dtype).numpy()
 
     number = -1
@@ -183,6 +187,34 @@ def store_rows(
     publish(path / "K.npy", lambda temporary: _save_array(temporary, K))
     _write_manifest(path, done, complete=True)
     return RowStore.open(path, memory_budget=budget)
+
+
+def join_stores(parts: Sequence[Path], path: Path) -> None:
+    """Make one store of several finished ones over the same landmarks, their rows in the order of ``parts``.
+
+    Args:
+        parts: Folders that `store_rows` filled, on the same disk; they stay as they are.
+        path: The folder of the whole.
+
+    Raises:
+        RunFolderError: If a part was not finished.
+    """
+    done: list[str] = []
+    for part in parts:
+        manifest = _read_manifest(part)
+        if not manifest["complete"]:
+            raise RunFolderError(f"the rows in {part} are not finished. Run all parts to their end first.")
+        for number, fingerprint in enumerate(manifest["shards"]):
+            _link(_shard_path(part, number), _shard_path(path, len(done)))
+            done.append(fingerprint)
+    _link(parts[0] / "K.npy", path / "K.npy")
+    _write_manifest(path, done, complete=True)
+
+
+def _link(old: Path, new: Path) -> None:
+    """Let a file have a second name, which an interrupted call may have given it before."""
+    new.unlink(missing_ok=True)
+    new.hardlink_to(old)
 
 
 def _write_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]]) -> None:

@@ -14,6 +14,7 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from krepes import _autodiff
 from krepes.batches import Batch
+from krepes.encoders.call import call
 from krepes.encoders.functional import SGD, State, Steps
 from krepes.encoders.losses import Loss
 from krepes.encoders.pretrain import chosen_loss, make_twins
@@ -220,7 +222,7 @@ def of_encoder(outcomes: Outcomes, encoder: nn.Module) -> Measure:
     def measure(state: State) -> Tensor:
         own = {name.removeprefix("encoder."): x for name, x in state.items() if name.startswith("encoder.")}
         with WeightedBatchNorm(torch.ones(0)):
-            return outcomes(_autodiff.with_parameters(shell, own))
+            return outcomes(partial(call, _autodiff.with_parameters(shell, own)))
 
     return measure
 

@@ -21,6 +21,8 @@ from torch.nn.functional import normalize
 from torch.utils import _pytree as pytree
 
 from krepes import _autodiff
+from krepes.batches import Batch
+from krepes.encoders.call import call
 from krepes.encoders.functional import SGD, State, Steps
 from krepes.errors import InvalidInputError
 from krepes.influence.reverse import ones_like_state
@@ -101,11 +103,11 @@ def _loss(steps: Steps, state: State, w: Tensor) -> float:
         return float(steps.loss(0, state, w))
 
 
-def _embedded(shell: nn.Module, state: State, x: Tensor) -> Tensor:
+def _embedded(shell: nn.Module, state: State, x: Batch) -> Tensor:
     """Return the centred embeddings of ``x``, ``(b, d)``."""
     own = {name.removeprefix("encoder."): t for name, t in state.items() if name.startswith("encoder.")}
     with torch.no_grad():
-        Z = _autodiff.with_parameters(shell, own)(x)
+        Z = call(_autodiff.with_parameters(shell, own), x)
     return Z - Z.mean(0)
 
 

@@ -6,7 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from krepes import batches
 from krepes.batches import Batch
@@ -14,8 +15,11 @@ from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.errors import InvalidInputError
+from krepes.kernels.base import MeanFeature
 from krepes.kernels.entk import EmpiricalNTK
+from krepes.kernels.forms import Form
 from krepes.kernels.sketch import SketchedNTK, sketch_cost
+from krepes.linalg import without_autocast
 
 logger = logging.getLogger("krepes")
 
@@ -23,6 +27,8 @@ Tangents = EmpiricalNTK | SketchedNTK
 Kind = Literal["exact", "sketch", "given"]
 KINDS = ("auto", "exact", "sketch")
 """What can be asked for."""
+PASSES = 4
+"""How often a selector looks at each candidate: once for the diagonal, once a block of landmarks."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +78,9 @@ def tangent_kernel(
     """
     if kernel not in KINDS:
         raise InvalidInputError(f"kernel={kernel!r} is unknown: choose one of {', '.join(KINDS)}.")
-    encoder = FrozenEncoder.of(encoder, output)  # one for both: it may hold a copy of the weights
-    exact = EmpiricalNTK(encoder, memory_budget=memory_budget, **settings)
-    sketch = SketchedNTK(encoder, q=q, memory_budget=memory_budget, **settings)
+    exact = EmpiricalNTK(FrozenEncoder.of(encoder, output), memory_budget=memory_budget, **settings)
+    # One tangent for both: it may hold a copy of the weights, and its rules are proven once.
+    sketch = SketchedNTK(exact.tangent, q=q, memory_budget=memory_budget)
     if kernel == "exact":
         return exact, KernelChoice("exact", "as asked")
     if kernel == "sketch":
@@ -91,6 +97,57 @@ def tangent_kernel(
     )
     logger.info("kernel='auto' took %s", choice)
     return (exact if take_exact else sketch), choice
+
+
+def sketch_to_choose_by(exact: EmpiricalNTK, X: Batch, m: int, q: int) -> SketchedNTK | None:
+    """Return the sketch in which landmarks of an exact kernel should be chosen, or ``None`` to choose them exactly.
+
+    A selector asks for kernel values of every candidate again and again, and an exact kernel runs the network for each
+    of them; features are made once. They are worth their noise where they save more than half of the multiply-adds:
+    never for small networks of single tokens, always for convolutions.
+
+    Args:
+        exact: The kernel.
+        X: Some samples: three are enough.
+        m: Number of landmarks, not more than half of the features, beyond which these have too few directions.
+        q: Features of the sketch.
+
+    Returns:
+        A sketch that shares the kernel's tangent features, or ``None``.
+    """
+    if 2 * m > q:
+        return None
+    exact.tangent.probe(X)
+    forms = exact.tangent.forms(batches.take(X, slice(0, 1)))
+    network = 2 * sum(form.costs()[2] for form in forms)
+    rows = sum(min(m * form.costs()[0], m * form.costs()[1] + PASSES * form.costs()[2]) for form in forms)
+    sketch = SketchedNTK(exact.tangent, q=q, memory_budget=exact.budget)
+    once = network + sum(min(sketch_cost(form, q)) for form in forms) + m * q
+    return sketch if 2 * once < PASSES * network + rows else None
+
+
+@without_autocast()
+def look_once(kernel: Tangents, sketch: SketchedNTK, X: Batch) -> tuple[MeanFeature, Tensor]:
+    """Return the mean feature of ``X`` ``(n, ...)`` in one kernel and its features in another, looking at it once.
+
+    Args:
+        kernel: Whose mean feature is wanted.
+        sketch: The kernel itself, or one that shares its tangent features.
+        X: Samples.
+
+    Returns:
+        What ``kernel.mean_feature(X)`` returns, and ``sketch.features(X)``, ``(n, q)``.
+    """
+    n = batches.count(X)
+    if isinstance(kernel, SketchedNTK):
+        features = sketch.features(X)
+        return kernel.mean_of([(torch.full((n,), 1.0 / n, dtype=torch.float64), features)]), features
+    pieces: list[Tensor] = []
+
+    def keep(forms: list[Form]) -> None:
+        pieces.append(sketch.sketched(forms))
+
+    return kernel.mean_feature(X, beside=keep), torch.cat(pieces)
 
 
 def predicted_costs(exact: EmpiricalNTK, X: Batch, m: int, q: int) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ One call to `Kernel.rows` returns all three, because an expensive kernel gets th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -26,11 +26,13 @@ class Rows:
         K: Kernel values, ``(n, m)``.
         diagonal: ``k(x, x)``, ``(n,)``, or ``None`` if it was not asked for.
         mean: ``<φ_x, φ̄>``, ``(n,)``, or ``None`` if no mean feature was given.
+        embedding: What the network made of the samples on the way, ``(n, d)``, or ``None`` where there is no network.
     """
 
     K: Tensor
     diagonal: Tensor | None = None
     mean: Tensor | None = None
+    embedding: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,26 @@ class Kernel(ABC):
     @abstractmethod
     def rows(self, X: Batch, prepared: Any, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
         """Return the kernel rows of ``X`` ``(n, ...)`` against what `prepare` returned."""
+
+    def enter(
+        self, Y: Batch, *, gram: bool = False, diagonal: bool = False, mean: MeanFeature | None = None
+    ) -> tuple[Any, Rows]:
+        """Prepare ``Y`` and say at once what is known of it; an expensive kernel looks at each sample once for all.
+
+        Args:
+            Y: Samples, ``(m, ...)``.
+            gram: Whether their rows against themselves are wanted.
+            diagonal: Whether ``k(z, z)`` is wanted.
+            mean: A mean feature of this kernel to take the inner product with, or ``None``.
+
+        Returns:
+            What `prepare` returns, and the rows of ``Y``: ``K`` is ``(m, m)``, or ``(m, 0)`` where it is not wanted.
+        """
+        prepared = self.prepare(Y)
+        if gram:
+            return prepared, self.rows(Y, prepared, diagonal=diagonal, mean=mean)
+        found = self.rows(Y, self.prepare(batches.take(Y, slice(0, 1))), diagonal=diagonal, mean=mean)
+        return prepared, replace(found, K=found.K[:, :0])
 
     @abstractmethod
     def describe(self) -> Description:

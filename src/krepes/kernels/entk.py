@@ -8,7 +8,7 @@ each layer's input and output gradient, and each layer is contracted by the chea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -73,11 +73,33 @@ class EmpiricalNTK(Kernel):
     @without_autocast()
     def prepare(self, Y: Batch) -> Prepared:
         """Return the captured gradients of ``Y`` ``(m, ...)``, in memory or spilled to disk."""
-        prepared = Prepared(batches.count(Y), self.budget, self.contraction)
+        return self.enter(Y)[0]
+
+    @without_autocast()
+    def enter(
+        self, Y: Batch, *, gram: bool = False, diagonal: bool = False, mean: MeanFeature | None = None
+    ) -> tuple[Prepared, Rows]:
+        """Return the captured gradients of ``Y`` ``(m, ...)`` and its rows, from one pass; see `Kernel.enter`."""
+        m, dtype, device = batches.count(Y), self.tangent.dtype, self.tangent.device
+        prepared = Prepared(m, self.budget, self.contraction)
+        squares = torch.zeros(m, dtype=torch.float64, device=device)
+        dots = torch.zeros(m, dtype=torch.float64, device=device)
+        embeddings = []
         for rows, forms in self.chunks(Y, m=1):
             prepared.add(forms, rows)
+            embeddings.append(embedding(forms))
+            for i, form in enumerate(forms):
+                v = mean.content[i] if mean is not None else None
+                found = prepared.measure(form, i, rows, square=diagonal, v=v)
+                squares[rows] += found.square if found.square is not None else 0.0
+                dots[rows] += found.dot if found.dot is not None else 0.0
         prepared.finish()
-        return prepared
+        return prepared, Rows(
+            K=prepared.gram(dtype, device) if gram else torch.empty(m, 0, dtype=dtype, device=device),
+            diagonal=squares.to(dtype) if diagonal else None,
+            mean=dots.to(dtype) if mean is not None else None,
+            embedding=torch.cat(embeddings),
+        )
 
     @without_autocast()
     def rows(self, X: Batch, prepared: Prepared, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
@@ -96,7 +118,9 @@ class EmpiricalNTK(Kernel):
         K = torch.zeros(n, prepared.m, dtype=dtype, device=device)
         squares = torch.zeros(n, dtype=torch.float64, device=device)
         dots = torch.zeros(n, dtype=torch.float64, device=device)
+        embeddings = []
         for rows, forms in self.chunks(X, m=prepared.m):
+            embeddings.append(embedding(forms))
             exact = None  # sums over long inner dimensions arrive in float64 and stay there until the end
             for i, (form, side) in enumerate(zip(forms, prepared.sides, strict=True)):
                 v = mean.content[i] if mean is not None else None
@@ -109,7 +133,12 @@ class EmpiricalNTK(Kernel):
                 dots[rows] += part.dot if part.dot is not None else 0.0
             if exact is not None:
                 K[rows] = (exact + K[rows]).to(dtype)
-        return Rows(K, squares.to(dtype) if diagonal else None, dots.to(dtype) if mean is not None else None)
+        return Rows(
+            K,
+            squares.to(dtype) if diagonal else None,
+            dots.to(dtype) if mean is not None else None,
+            torch.cat(embeddings),
+        )
 
     @without_autocast()
     def diagonal(self, X: Batch) -> Tensor:
@@ -118,8 +147,19 @@ class EmpiricalNTK(Kernel):
         return torch.cat(parts).to(self.tangent.dtype)
 
     @without_autocast()
-    def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
-        """Return ``φ̄ = Σ w_i φ_{x_i}`` as one gradient: an inner product with it costs one more forward pass."""
+    def mean_feature(
+        self, X: Batch, weights: Tensor | None = None, *, beside: Callable[[list[Form]], None] | None = None
+    ) -> MeanFeature:
+        """Return ``φ̄ = Σ w_i φ_{x_i}`` as one gradient: an inner product with it costs one more forward pass.
+
+        Args:
+            X: Samples, ``(n, ...)``.
+            weights: ``(n,)``, or ``None`` for the mean.
+            beside: Is shown the gradients of each chunk, for whatever else is wanted of the same samples.
+
+        Returns:
+            The mean feature.
+        """
         n = batches.count(X)
         w = torch.full((n,), 1.0 / n, dtype=torch.float64) if weights is None else weights.double()
         w = w.to(self.tangent.device)
@@ -127,6 +167,8 @@ class EmpiricalNTK(Kernel):
         for rows, forms in self.chunks(X, m=1):
             parts = [form.weighted_sum(w[rows]) for form in forms]
             sums = parts if not sums else [a + b for a, b in zip(sums, parts, strict=True)]
+            if beside is not None:
+                beside(forms)
         return MeanFeature(content=sums, square=float(sum(v.square().sum() for v in sums)))
 
     def coverage(self) -> list[ParameterRule]:
@@ -143,6 +185,11 @@ class EmpiricalNTK(Kernel):
         size = chunk_size(self.tangent, self.budget, columns=m)
         for rows, samples in batches.chunks(X, size):
             yield rows, self.tangent.forms(samples)
+
+
+def embedding(forms: list[Form]) -> Tensor:
+    """Return the embeddings ``(n, d)``: the gradient in the head's weights, which come last with its bias."""
+    return forms[-1].explicit()[:, :-1]
 
 
 def chunk_size(tangent: Tangent, budget: Budget, *, columns: int) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from krepes.kernels.forms import ELEMENTWISE, TILE, Form, Outer, matmul, take
@@ -90,7 +91,9 @@ class Patches(Form):
 
     def explicit(self) -> Tensor:
         """Return ``(n, P)``: one batched product of output gradients and patches, or one per kernel offset."""
-        if self._by_shifts():
+        if self._single():
+            G, d = self._filtered()
+        elif self._by_shifts():
             G, d = self._shifted()
         else:
             a, d = self._channels()
@@ -98,6 +101,25 @@ class Patches(Form):
         if self.bias:
             G = torch.cat([G, d.sum(3, keepdim=True)], dim=3)
         return G.flatten(1)
+
+    def _single(self) -> bool:
+        """Return whether every channel is convolved alone: its gradient is cheaper written out than held."""
+        return 1 < self.window.groups == self.x.shape[2] == self.d.shape[3] and self.x.shape[1] == 1
+
+    def _filtered(self) -> tuple[Tensor, Tensor]:
+        """Return the gradient ``(n, C, r O/C, kernel)`` of single channels, and the output gradients side by side.
+
+        The gradient is the picture filtered by the output gradient; all samples and channels are the groups of one
+        convolution, whose step and gap have changed places.
+        """
+        window, (n, _, r, O), C = self.window, self.d.shape[:4], self.x.shape[2]
+        d = self.d[:, 0].reshape(n, r, C, O // C, *self.d.shape[4:]).transpose(1, 2)
+        filters = d.reshape(n * C * r * (O // C), 1, *self.d.shape[4:])
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[len(window.kernel) - 1]
+        x = self.x.reshape(1, n * C, *self.x.shape[3:])
+        G = convolve(x, filters, None, window.dilation, window.padding, window.stride, n * C)
+        G = G[(slice(None), slice(None), *[slice(0, k) for k in window.kernel])]  # a step leaves pixels at the edge
+        return G.reshape(n, C, r * (O // C), -1), d.reshape(n, C, r * (O // C), -1)
 
     def _by_shifts(self) -> bool:
         """Return whether products with shifted pictures beat unfolding: stride one, and many pixels per channel."""
@@ -129,19 +151,27 @@ class Patches(Form):
 
     def transient(self) -> int:
         """Return the gradient's size and that of the unfolded patches."""
+        if self._single():
+            return super().transient()
         unfolded = self.x.shape[1] * self.x.shape[2] * _product(self.window.kernel) * _product(self.d.shape[4:])
         return super().transient() + 2 * unfolded
 
     def weighted_sum(self, w: Tensor) -> Tensor:
         """Return ``Σ w_i G_i``, ``(P,)``, float64."""
+        if self._single():
+            return super().weighted_sum(w)
         return self.outer().weighted_sum(w)
 
     def dot(self, v: Tensor) -> Tensor:
         """Return ``<G_i, v>``, ``(n,)``."""
+        if self._single():
+            return super().dot(v)
         return self.outer().dot(v)
 
     def square(self) -> Tensor:
         """Return ``|G_i|²``, ``(n,)``, float64."""
+        if self._single():
+            return super().square()
         return self.outer().square()
 
     def gram(self, other: Form) -> Tensor:

@@ -36,6 +36,7 @@ class PerSample:
         """
         parameters = self.encoder.parameters
         chosen = {name: parameters[name].detach() for name in self.names}
+        self.encoder.count(batches.count(X))
         if self.vectorised:
             try:
                 return self._flat(

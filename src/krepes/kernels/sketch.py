@@ -13,7 +13,7 @@ a relative error that falls as ``q^{-1/2}``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +27,7 @@ from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
-from krepes.kernels.entk import chunk_size
+from krepes.kernels.entk import chunk_size, embedding
 from krepes.kernels.forms import Form, Lookup, Outer
 from krepes.kernels.patches import Patches
 from krepes.kernels.tangent import ParameterRule, Tangent
@@ -61,7 +61,7 @@ class SketchedNTK(Kernel):
     """The tangent kernel through explicit random features, for many landmarks or convolutional encoders.
 
     Args:
-        encoder: As for `EmpiricalNTK`.
+        encoder: As for `EmpiricalNTK`; or the tangent features of one, which both kernels may then share.
         q: Number of features.
         heads: As for `EmpiricalNTK`.
         seed: Seed of the heads; with ``sketch_seed`` it fixes the kernel.
@@ -75,7 +75,7 @@ class SketchedNTK(Kernel):
 
     def __init__(
         self,
-        encoder: nn.Module | FrozenEncoder,
+        encoder: nn.Module | FrozenEncoder | Tangent,
         *,
         q: int = 4096,
         heads: int = 1,
@@ -89,9 +89,11 @@ class SketchedNTK(Kernel):
         require_range(q, "q", low=2)
         require_range(heads, "heads", low=1)
         self.q, self.sketch_seed, self.budget = q, sketch_seed, Budget.of(memory_budget)
-        self.tangent = Tangent(
-            encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
-        )
+        if not isinstance(encoder, Tangent):
+            encoder = Tangent(
+                encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
+            )
+        self.tangent = encoder
         self._hashes: dict[int, tuple[Hash, Hash]] = {}
 
     @without_autocast()
@@ -108,32 +110,55 @@ class SketchedNTK(Kernel):
         Yields:
             The samples' places and their features, ``(b, q)``.
         """
+        yield from ((rows, phi) for rows, phi, _ in self._seen(X))
+
+    def _seen(self, X: Batch) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield places, features and embeddings."""
         self.tangent.probe(X)
         size = chunk_size(self.tangent, self.budget, columns=self.q)
         for rows, samples in batches.chunks(X, size):
-            yield rows, self._sketch(self.tangent.forms(samples))
+            forms = self.tangent.forms(samples)
+            yield rows, self.sketched(forms), embedding(forms)
 
     def prepare(self, Y: Batch) -> Tensor:
         """Return the features of ``Y``, ``(m, q)``."""
         return self.features(Y)
 
     @without_autocast()
+    def enter(
+        self, Y: Batch, *, gram: bool = False, diagonal: bool = False, mean: MeanFeature | None = None
+    ) -> tuple[Tensor, Rows]:
+        """Return the features of ``Y`` ``(m, ...)`` and its rows, from one pass; see `Kernel.enter`."""
+        parts = [(phi, Z) for _, phi, Z in self._seen(Y)]
+        phi, Z = (torch.cat(column) for column in zip(*parts, strict=True))
+        return phi, self._products(phi, phi if gram else phi[:0], Z, diagonal, mean)
+
+    @without_autocast()
     def rows(self, X: Batch, prepared: Tensor, *, diagonal: bool = False, mean: MeanFeature | None = None) -> Rows:
         """Return inner products of features; see `Kernel.rows`."""
-        parts = []
-        for _, phi in self.stream(X):
-            square = phi.square().sum(1) if diagonal else phi[:0, 0]
-            dot = phi @ mean.content if mean is not None else phi[:0, 0]
-            parts.append((phi @ prepared.T, square, dot))
-        K, squares, dots = (torch.cat(column) for column in zip(*parts, strict=True))
-        return Rows(K, squares if diagonal else None, dots if mean is not None else None)
+        parts = [self._products(phi, prepared, Z, diagonal, mean) for _, phi, Z in self._seen(X)]
+        return Rows(
+            torch.cat([part.K for part in parts]),
+            torch.cat([part.diagonal for part in parts if part.diagonal is not None]) if diagonal else None,
+            torch.cat([part.mean for part in parts if part.mean is not None]) if mean is not None else None,
+            torch.cat([part.embedding for part in parts if part.embedding is not None]),
+        )
+
+    def _products(self, phi: Tensor, prepared: Tensor, Z: Tensor, diagonal: bool, mean: MeanFeature | None) -> Rows:
+        """Return the rows of features ``(n, q)`` of samples with the embeddings ``Z``."""
+        square = phi.square().sum(1) if diagonal else None
+        return Rows(phi @ prepared.T, square, phi @ mean.content if mean is not None else None, Z)
 
     @without_autocast()
     def mean_feature(self, X: Batch, weights: Tensor | None = None) -> MeanFeature:
         """Return ``Σ w_i φ̂(x_i)``, by default the mean, as one vector ``(q,)``."""
         n = batches.count(X)
         w = torch.full((n,), 1.0 / n, dtype=torch.float64) if weights is None else weights.double()
-        total = sum(w[rows].to(phi.device) @ phi.double() for rows, phi in self.stream(X))
+        return self.mean_of((w[rows], phi) for rows, phi in self.stream(X))
+
+    def mean_of(self, weighted: Iterable[tuple[Tensor, Tensor]]) -> MeanFeature:
+        """Return ``Σ w_i φ̂(x_i)`` from pieces of weights ``(b,)`` and features ``(b, q)``."""
+        total = sum(w.to(phi.device) @ phi.double() for w, phi in weighted)
         assert isinstance(total, Tensor)
         return MeanFeature(content=total.to(self.tangent.dtype), square=float(total.square().sum()))
 
@@ -150,7 +175,7 @@ class SketchedNTK(Kernel):
         """Return the settings that fix the kernel, with a fingerprint of the encoder's weights."""
         return described("sketch", {"q": self.q, "sketch_seed": self.sketch_seed, **self.tangent.settings()})
 
-    def _sketch(self, forms: list[Form]) -> Tensor:
+    def sketched(self, forms: list[Form]) -> Tensor:
         """Return the summed sketch of all groups, ``(n, q)``: the convolutions share one inverse transform."""
         direct = torch.zeros(forms[0].n, self.q, dtype=self.tangent.dtype, device=self.tangent.device)
         transformed: Tensor | None = None

@@ -65,6 +65,12 @@ class Side:
             K = _select(_cast(form, dtype), self.columns).gram(_beside(self.form, form))
         return Contraction(K, squares(form, budget) if square else None, form.dot(v) if v is not None else None)
 
+    def gram(self, dtype: torch.dtype | None) -> Tensor | None:
+        """Return the Gram matrix of the prepared samples, ``(m, m)``, or ``None`` where all gradients vanish."""
+        if self.G is not None:
+            return inner(self.G, self.G, dtype=dtype)
+        return None if self.form is None else _cast(self.form, dtype).gram(self.form)
+
     def _explicit(
         self, form: Form, G: Tensor, square: bool, v: Tensor | None, budget: Budget, dtype: torch.dtype | None
     ) -> Contraction:
@@ -83,6 +89,14 @@ class Side:
             torch.cat([part.square for part in parts if part.square is not None]) if square else None,
             torch.cat([part.dot for part in parts if part.dot is not None]) if v is not None else None,
         )
+
+
+@dataclass(frozen=True)
+class Measures:
+    """``|G|²`` and ``<G, v>`` of one group at some samples, ``(n,)`` each, where they were asked for."""
+
+    square: Tensor | None
+    dot: Tensor | None
 
 
 class Prepared:
@@ -116,15 +130,64 @@ class Prepared:
                 for name in form.fields:
                     getattr(side.form, name)[rows] = getattr(form, name)
 
+    def measure(self, form: Form, i: int, rows: slice, *, square: bool, v: Tensor | None) -> Measures:
+        """Return ``|G|²`` and ``<G, v>`` of samples that were added; gradients that are written out are read back.
+
+        Args:
+            form: Group ``i``'s gradients at the samples ``rows``.
+            i: The group.
+            rows: The samples.
+            square: Whether ``|G|²`` is wanted.
+            v: A gradient ``(P,)`` to take the inner product with, or ``None``.
+
+        Returns:
+            Both.
+        """
+        G = self.sides[i].G
+        if G is None:
+            return Measures(squares(form, self.budget) if square else None, form.dot(v) if v is not None else None)
+        G = G[rows].to(getattr(form, form.fields[-1]).device)
+        step = self.budget.rows(12 * G.shape[1], what="the written-out gradient of a sample", share=1 / 8)
+        parts = G.split(step)
+        return Measures(
+            torch.cat([part.double().square().sum(1) for part in parts]) if square else None,
+            torch.cat([inner(part, v.to(part.dtype).unsqueeze(0)).squeeze(1) for part in parts])
+            if v is not None
+            else None,
+        )
+
+    def gram(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return the kernel of the prepared samples among themselves, ``(m, m)``, without looking at them again."""
+        K = torch.zeros(self.m, self.m, dtype=dtype, device=device)
+        exact = torch.zeros(self.m, self.m, dtype=torch.float64, device=device)
+        for side in self.sides:
+            part = side.gram(self.dtype)
+            if part is not None:
+                target = exact if part.dtype == torch.float64 != dtype else K
+                target += part.to(device)
+        return (exact + K).to(dtype)
+
     def finish(self) -> None:
         """Drop what vanishes on every sample."""
         if not self.spilled:
             self.sides = [_compact(side, self.dtype) for side in self.sides]
 
+    def size(self, forms: list[Form]) -> int:
+        """Return the bytes that the sides take, wherever they are kept."""
+        return sum(_bytes(form, form.route(self.m)) for form in forms) * self.m
+
+    def repeat(self, k: int) -> None:
+        """Put the first ``k`` samples in all other places too: a side of full size at the price of a few samples."""
+        for side in self.sides:
+            fields = [side.G] if side.form is None else [getattr(side.form, name) for name in side.form.fields]
+            for field in fields:
+                if field is not None:
+                    for start in range(k, self.m, k):
+                        field[start : start + k] = field[: min(k, self.m - start)]
+
     def _allocate(self, forms: list[Form]) -> None:
         routes = [form.route(self.m) for form in forms]
-        size = sum(_bytes(form, route) for form, route in zip(forms, routes, strict=True)) * self.m
-        if not self.budget.fits(size, share=1 / 2):
+        if not self.budget.fits(self.size(forms), share=1 / 2):
             self.folder = tempfile.TemporaryDirectory(prefix="krepes-")
         for i, (form, route) in enumerate(zip(forms, routes, strict=True)):
             if route == "explicit":

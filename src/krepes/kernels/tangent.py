@@ -30,6 +30,7 @@ from krepes.errors import NotFittedError, UnsupportedEncoderError
 from krepes.kernels.capture import Call, capture
 from krepes.kernels.forms import Form, Vector
 from krepes.kernels.groups import Group, Pass, gradient_form
+from krepes.kernels.layers import BatchLayout
 from krepes.kernels.per_sample import PerSample
 from krepes.kernels.refusals import RECOMPUTES, require_batch_free, require_supported
 from krepes.kernels.settle import PROBE, settle
@@ -182,6 +183,7 @@ class Tangent:
             captured = capture(self.encoder, X, self._names(), self.cotangents[:1])
         self.groups, self.layouts = groups, layouts
         self.signature = [call.signature for call in captured.calls]
+        self.tables = _tables(captured.calls, layouts, PROBE)
         free = [name for name in self.tracked if name not in self.watched]
         self.per_sample = PerSample(self.encoder, free) if free else None
         mixed = [name for group in groups for name in group.mixed]
@@ -201,6 +203,7 @@ class Tangent:
     def _autograd(self, X: Batch, c: Tensor) -> dict[str, Tensor | None]:
         """Return the gradient of ``Σ c_i f_1(x_i)`` in each tracked parameter, by plain autograd."""
         leaves = {name: value.detach().requires_grad_() for name, value in self.tracked.items()}
+        self.encoder.count(batches.count(X))
         out = (self.encoder.embed(X, leaves) @ self.cotangents[0]) @ c
         if not out.requires_grad:
             return dict.fromkeys(leaves)
@@ -214,6 +217,14 @@ class Tangent:
                 f"the encoder made {len(found)} layer calls on this batch and {len(self.signature)} on the first one, "
                 f"or in another order: its forward pass depends on the data. A tangent kernel needs one fixed network."
             )
+        used = {i for group in self.groups or () if not group.mixed for i in group.calls}
+        for i, table in _tables(calls, self.layouts, n).items():
+            if i in used and table != self.tables.get(i, table):
+                raise UnsupportedEncoderError(
+                    f"'{calls[i].names[0]}' meets this batch as {list(table)} and met the first samples as "
+                    f"{list(self.tables[i])}: a table of positions. Pad all batches to one length; "
+                    f"krepes.data.tokenized(texts, one_width=True) does."
+                )
         used = {i for group in self.groups or () for i in group.calls}
         for i, (call, layout) in enumerate(zip(calls, self.layouts, strict=True)):
             if i in used and not layout.fits(call.site.rule.lead(call.site), n):
@@ -227,6 +238,15 @@ class Tangent:
                     f"'{call.names[0]}' takes part in this batch's embeddings and took none in those of the first "
                     f"samples: the forward pass depends on the data. A tangent kernel needs one fixed network."
                 )
+
+
+def _tables(calls: list[Call], layouts: list[BatchLayout], n: int) -> dict[int, torch.Size]:
+    """Return the shapes of values made of parameters that meet ``n`` samples without a layer's rule, by call."""
+    return {
+        i: call.site.rule.value(call.site, call.weight.value.detach(), n, layout).shape
+        for i, (call, layout) in enumerate(zip(calls, layouts, strict=True))
+        if call.fresh is not None and call.weight is not None
+    }
 
 
 def _choose(every: dict[str, nn.Parameter], patterns: list[str], include_frozen: bool) -> dict[str, nn.Parameter]:

@@ -10,7 +10,7 @@ an expensive kernel answers with one pass through the network.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -53,31 +53,48 @@ class Centred(Kernel):
     wrapped kernel, because one call answers for one mean feature.
     """
 
-    def __init__(self, kernel: Kernel, reference: Batch) -> None:
+    def __init__(self, kernel: Kernel, reference: Batch, mean: MeanFeature | None = None) -> None:
         """Take the mean feature of the reference.
 
         Args:
             kernel: The kernel to centre.
             reference: Samples whose mean feature becomes the origin, ``(r, ...)``.
+            mean: That mean feature, where it is known already.
         """
         batches.require_usable(reference, "the reference of Centred")
         self.kernel = kernel
         self.n_reference = batches.count(reference)
-        self.mean = kernel.mean_feature(reference)
+        self.mean = kernel.mean_feature(reference) if mean is None else mean
 
     def prepare(self, Y: Batch) -> CentredPoints:
         """Return a handle on ``Y`` ``(m, ...)`` with ``<φ_z, φ̄>`` taken once."""
-        return CentredPoints(self.kernel.prepare(Y), _dot_mean(self.kernel, Y, self.mean))
+        return self.enter(Y)[0]
+
+    def enter(
+        self, Y: Batch, *, gram: bool = False, diagonal: bool = False, mean: MeanFeature | None = None
+    ) -> tuple[CentredPoints, Rows]:
+        """Return a handle on ``Y`` ``(m, ...)`` and its centred rows, from one look of the wrapped kernel."""
+        points, base = self.kernel.enter(Y, gram=gram, diagonal=diagonal, mean=self.mean)
+        assert base.mean is not None
+        prepared = CentredPoints(points, base.mean)
+        return prepared, self._centred(base, prepared if gram else None, Y, mean)
 
     def rows(
         self, X: Batch, prepared: CentredPoints, *, diagonal: bool = False, mean: MeanFeature | None = None
     ) -> Rows:
         """Return the centred rows of ``X`` ``(n, ...)`` against what `prepare` returned."""
         base = self.kernel.rows(X, prepared.points, diagonal=diagonal, mean=self.mean)
+        return self._centred(base, prepared, X, mean)
+
+    def _centred(self, base: Rows, prepared: CentredPoints | None, X: Batch, mean: MeanFeature | None) -> Rows:
+        """Return the rows with the mean feature taken off, against ``prepared``, or against nothing."""
         assert base.mean is not None
-        K = base.K - base.mean[:, None]
-        K -= (prepared.mean - self.mean.square).to(K.dtype)
-        return Rows(
+        K = base.K
+        if prepared is not None:
+            K = K - base.mean[:, None]
+            K -= (prepared.mean - self.mean.square).to(K.dtype)
+        return replace(
+            base,
             K=K,
             diagonal=None if base.diagonal is None else self._centred_squares(base.diagonal, base.mean),
             mean=None if mean is None else self._dot(X, base.mean, mean.content),
@@ -145,7 +162,17 @@ class Cosine(Kernel):
 
     def prepare(self, Y: Batch) -> CosinePoints:
         """Return a handle on ``Y`` ``(m, ...)`` with its norms taken once."""
-        return CosinePoints(self.kernel.prepare(Y), _norms(self.kernel.diagonal(Y), "the prepared points"))
+        return self.enter(Y)[0]
+
+    def enter(
+        self, Y: Batch, *, gram: bool = False, diagonal: bool = False, mean: MeanFeature | None = None
+    ) -> tuple[CosinePoints, Rows]:
+        """Return a handle on ``Y`` ``(m, ...)`` and its normalised rows, from one look of the wrapped kernel."""
+        inner = None if mean is None else mean.content
+        points, base = self.kernel.enter(Y, gram=gram, diagonal=True, mean=inner)
+        assert base.diagonal is not None
+        prepared = CosinePoints(points, _norms(base.diagonal, "the prepared points"))
+        return prepared, self._normalised(base, prepared if gram else None, prepared.norms, diagonal)
 
     def rows(
         self, X: Batch, prepared: CosinePoints, *, diagonal: bool = False, mean: MeanFeature | None = None
@@ -154,10 +181,16 @@ class Cosine(Kernel):
         inner = None if mean is None else mean.content
         base = self.kernel.rows(X, prepared.points, diagonal=True, mean=inner)
         assert base.diagonal is not None
-        norms = _norms(base.diagonal, "X")
-        K = base.K / norms[:, None]
-        K /= prepared.norms.to(K.dtype)
-        return Rows(
+        return self._normalised(base, prepared, _norms(base.diagonal, "X"), diagonal)
+
+    def _normalised(self, base: Rows, prepared: CosinePoints | None, norms: Tensor, diagonal: bool) -> Rows:
+        """Return the rows divided by the norms, against ``prepared``, or against nothing."""
+        K = base.K
+        if prepared is not None:
+            K = K / norms[:, None]
+            K /= prepared.norms.to(K.dtype)
+        return replace(
+            base,
             K=K,
             diagonal=torch.ones_like(norms) if diagonal else None,
             mean=None if base.mean is None else base.mean / norms,

@@ -40,6 +40,11 @@ class LandmarkSelector(ABC):
         return described(self.name, fields_of(self))
 
     @property
+    def measures(self) -> bool:
+        """Whether it asks the kernel about the samples."""
+        return True
+
+    @property
     def budget(self) -> Budget:
         """The memory budget."""
         return Budget.of(self.memory_budget)

@@ -49,6 +49,11 @@ class KMeansPlusPlus(LandmarkSelector):
     space: Literal["input", "kernel"] = "input"
     block: int | None = None
 
+    @property
+    def measures(self) -> bool:
+        """It asks the kernel in kernel space alone."""
+        return self.space == "kernel"
+
     def __post_init__(self) -> None:
         if self.space not in {"input", "kernel"}:
             raise InvalidInputError(f"space={self.space!r} is unknown: it must be 'input' or 'kernel'.")
@@ -122,7 +127,8 @@ def _accept(
 ) -> Tensor:
     """Accept proposals in turn, each with the share of ``d`` that the accepted ones before it have left."""
     points = batches.take(X, proposed)
-    D = distances_from_products(metric(points, points).cpu(), squares[proposed], squares[proposed]).double()
+    K = metric.enter(points, gram=True)[1].K.cpu()
+    D = distances_from_products(K, squares[proposed], squares[proposed]).double()
     # An index proposed twice has no distance to itself, whatever rounding says.
     D.masked_fill_(proposed[:, None] == proposed, 0)
     threshold = d[proposed] * torch.rand(len(proposed), generator=generator, dtype=torch.float64)

@@ -77,8 +77,8 @@ class LeverageNystrom(LandmarkSelector):
         squares = squared_norms(kernel, X, self.budget)
         damping = _damping(squares, self.ridge, m)
         points = batches.take(X, torch.randperm(n, generator=generator)[:D].sort().values)
-        prepared = kernel.prepare(points)
-        W = _inverse_root(kernel.rows(points, prepared).K.cpu())
+        prepared, own = kernel.enter(points, gram=True)
+        W = _inverse_root(own.K.cpu())
         with open_factor(n, W.shape[1], dtype=W.dtype, budget=self.budget) as Phi:
             gram = self._fill(Phi, kernel, X, prepared, W)
             scores = self._read(Phi, gram, squares, damping)

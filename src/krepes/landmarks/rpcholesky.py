@@ -143,7 +143,7 @@ def _accept(
         The accepted indices ``(a,)``, and the Cholesky factor ``(a, a)`` of their residual kernel, float64.
     """
     points = batches.take(X, proposed)
-    H = kernel(points, points).double().cpu() - F.double() @ F.double().T
+    H = kernel.enter(points, gram=True)[1].K.double().cpu() - F.double() @ F.double().T
     threshold = d[proposed] * torch.rand(len(proposed), generator=generator, dtype=torch.float64)
     threshold = threshold.maximum(floor[proposed])
     # The float64 value here is better than the running one, and where that was only rounding, the loop would not end.

@@ -25,6 +25,11 @@ class Uniform(LandmarkSelector):
 
     name: ClassVar[str] = "uniform"
 
+    @property
+    def measures(self) -> bool:
+        """It never asks the kernel."""
+        return False
+
     def __call__(self, X: Batch, m: int, *, kernel: Kernel | None = None, generator: torch.Generator) -> Tensor:
         """Return ``m`` distinct sorted indices, ``(m,)``."""
         n = require_selectable(X, m)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -24,17 +25,18 @@ from krepes.budget import DEFAULT_BUDGET, MemoryBudget
 from krepes.encoders.outputs import Output, describe_output
 from krepes.engine.init import ENCODER, WIDTH
 from krepes.engine.passes import collect, require_data, require_room
+from krepes.engine.phases import LANDMARKS, PASS, SOLVE, Phases
+from krepes.engine.solution import Solution
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
-from krepes.kernels.classic import Linear
-from krepes.kernels.sketch import SketchedNTK
-from krepes.landmarks import LandmarkSelector, given_landmarks, recorded_landmarks, select, selector_record
-from krepes.landmarks.pool import open_pool
-from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids, width_explained
+from krepes.landmarks import LandmarkSelector, given_landmarks, recorded_landmarks, selector_record
+from krepes.model.choosing import look_at_samples
+from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids
 from krepes.model.persist import StoredModel
 from krepes.model.readable import readable
 from krepes.model.removal import Removable
 from krepes.objectives import OBJECTIVES, Objective, make_objective
+from krepes.processes import current
 
 AFTER_THE_PASS = frozenset({"objective", "h", "init", "damping", "relative", "steps", "tol"})
 NOT_PLAIN = frozenset({"kernel", "objective", "landmarks", "augment", "device"})
@@ -85,6 +87,8 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         moments_: Second moments of the rows, or ``None`` for a row objective.
         encoding_: How the columns of a DataFrame become numbers, or ``None`` for other data.
         solution_: Every step of the solve.
+        processes_: How many processes shared the pass.
+        work_: What each phase of the fit cost, in samples through the encoder and seconds; not kept in a run folder.
 
     Example:
         >>> from krepes.kernels.classic import RBF
@@ -177,28 +181,32 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.m_ = self.m if given is None else len(given)
         names = row_ids(ids, X, self.n_samples_)
         self._require_sizes(chosen=given is None)
-        draw = torch.Generator().manual_seed(self.seed)
-        order = torch.randperm(self.n_samples_, generator=draw)
-        self.reference_ = self.stream_.plain(order[: self.reference].sort().values)
-        with width_explained(self.kernel, self.encoding_):
-            self.set_kernel(self.reference_, self.kernel_kind)
-        if beside := self.require_start():
-            require_room(self.objective_, self.stream_, self.m_, self._budget, beside=beside)
-        self.landmarks_ = self._select(order[: self.candidates].sort().values, draw) if given is None else given
+        phases = Phases(self.progress)
+        look_at_samples(self, phases, given)
         self.landmark_ids_ = [names[index] for index in self.landmarks_.tolist()]
-        self.points_ = batches.map_tensors(lambda x: x.flatten(0, 1), self.stream_.views_of(self.landmarks_))
-        self.set_points()
-        self.data_ = collect(
-            self.objective_,
-            self.stream_,
-            self.pass_kernel_,
-            self.prepared_,
-            self.pass_gram_,
-            workdir=workdir,
-            budget=self._budget,
-            progress=self.progress,
-        )
-        self.solution_ = self.solved(self.data_, damping=self.damping, relative=self.relative)
+        counted = phases.encoder is not None
+        with phases.open(LANDMARKS, self.p_ * self.m_ if counted else None):
+            self.points_ = batches.map_tensors(lambda x: x.flatten(0, 1), self.stream_.views_of(self.landmarks_))
+            known = self.set_points(diagonal=getattr(self.objective_, "needs_trace", False))
+        with phases.open(PASS, self.p_ * (self.n_samples_ - self.m_)) if counted else nullcontext():
+            self.data_ = collect(
+                self.objective_,
+                self.stream_,
+                self.pass_kernel_,
+                self.prepared_,
+                self.pass_gram_,
+                known=known,
+                workdir=workdir,
+                budget=self._budget,
+                progress=self.progress and not counted,
+            )
+        us = current()
+        self.processes_, self.work_ = us.count, phases.spent
+        if us.kind == "apart":
+            return self  # its part of the pass is kept; solving takes all of them
+        with phases.open(SOLVE):
+            found = self.solved(self.data_, damping=self.damping, relative=self.relative) if us.first else None
+            self.solution_ = cast(Solution, us.share(found))
         return self
 
     def refit(self, **changes: Any) -> Krepes:
@@ -285,16 +293,3 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if chosen and self.candidates is not None:
             require_range(self.candidates, "candidates", low=self.m_)
         require_room(self.objective_, self.stream_, self.m_, self._budget)
-
-    def _select(self, pool: Tensor, draw: torch.Generator) -> Tensor:
-        """Return the landmarks chosen from a pool of samples; a sketch runs the encoder once, not once per pass."""
-        kernel, read = self.kernel_, self.stream_.plain
-        raw = kept = batches.sample_bytes(read(pool[:1]))
-        if isinstance(self.base_kernel_, SketchedNTK):
-            sketch = self.base_kernel_
-            kernel = self.transformed(Linear(memory_budget=self._budget), sketch.features(self.reference_))
-            read, kept = lambda indices: sketch.features(self.stream_.plain(indices)), sketch.bytes_per_feature
-        method = self.landmarks
-        assert isinstance(method, (str, LandmarkSelector))
-        with open_pool(read, pool, self._budget, raw=raw, kept=kept) as X:
-            return pool[select(X, self.m, kernel=kernel, method=method, generator=draw, memory_budget=self._budget)]

@@ -16,9 +16,20 @@ from krepes import batches
 from krepes.budget import Budget
 from krepes.data.schema import Schema
 from krepes.data.tabular import TabularEncoder
+from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
 from krepes.objectives.base import Objective
-from krepes.views import Augmentation, Compose, FeatureDrop, FunctionAugmentation, GaussianNoise, Identity, ViewStream
+from krepes.views import (
+    Augmentation,
+    Compose,
+    FeatureDrop,
+    FunctionAugmentation,
+    GaussianNoise,
+    Identity,
+    ViewStream,
+    word_views,
+)
+from krepes.views.source import RowsOf
 
 Augment: TypeAlias = Augmentation | Callable[..., Any]
 """An augmentation, or a plain function of samples."""
@@ -111,7 +122,7 @@ def open_stream(
         InvalidInputError: If there are too few views.
     """
     if not isinstance(X, ViewStream):
-        chosen = as_augmentation(augment, encoding)
+        chosen = as_augmentation(augment, encoding) or _of_texts(X)
         if objective.views > 1 and chosen is None:
             raise InvalidInputError(
                 f"objective '{objective.name}' compares {objective.views} views of a sample and none were given. "
@@ -122,6 +133,12 @@ def open_stream(
         X = X.with_batch_size(budget.rows(each, what="a sample and its views", share=1 / 4, most=X.batch_size))
     require_views(objective, X.p)
     return X
+
+
+def _of_texts(X: Any) -> Augmentation | None:
+    """Return the views of texts where none were named; nothing for other samples."""
+    source = X.source if isinstance(X, RowsOf) else X
+    return word_views(source.tokenizer.vocabulary) if isinstance(source, TokenizedTexts) else None
 
 
 def require_views(objective: Objective[Any], p: int) -> None:

@@ -52,6 +52,7 @@ class StoredModel:
         K_mm: Gram matrix of the points, ``(q, q)``.
         solution: The solve, with its coefficients.
         moments: Second moments, or ``None`` for a row objective, whose rows stay where they are.
+        processes: How many shared the pass.
     """
 
     parameters: dict[str, Any]
@@ -68,6 +69,7 @@ class StoredModel:
     K_mm: Tensor
     solution: Solution
     moments: Moments | None
+    processes: int = 1
 
     @classmethod
     def of(cls, model: Surrogate, *, parameters: dict[str, Any], selector: Description) -> StoredModel:
@@ -88,6 +90,7 @@ class StoredModel:
             K_mm=model.K_mm_,
             solution=model.solution_,
             moments=moments,
+            processes=model.processes_,
         )
 
     def restore(self, model: Surrogate, folder: str | Path) -> None:
@@ -97,12 +100,13 @@ class StoredModel:
         model.n_samples_, model.p_, model.m_ = self.data["n"], self.data["p"], len(self.landmarks)
         model.landmarks_, model.landmark_ids_ = self.landmarks, self.landmark_ids
         model.points_, model.reference_ = self.points, self.reference
-        model.set_kernel(model.points_, self.choice.kind)
+        model.set_base(model.points_, self.choice.kind)
+        model.kernel_ = model.transformed(model.base_kernel_, model.reference_)
         model.kernel_choice_ = self.choice
         self.require_kernel(model.base_kernel_.describe(), folder)
         model.set_points()
         self.require_points(model.K_mm_, folder)
-        model.solution_, model.data_ = self.solution, self.moments
+        model.solution_, model.data_, model.processes_ = self.solution, self.moments, self.processes
 
     def write(self, folder: str | Path, files: Mapping[str, bytes] | None = None, rows: Path | None = None) -> None:
         """Write the run folder; see `krepes.runs.store`.
@@ -132,6 +136,7 @@ class StoredModel:
             "versions": versions(),
             **{name: getattr(self, name) for name in plain},
             "kernel_choice": asdict(self.choice),
+            "processes": self.processes,
             "moments": None if moments is None else {"n": moments.n, "trace": moments.trace, "XX": moments.XX},
             "solution": self.solution.to_dict(),
         }
@@ -169,6 +174,7 @@ class StoredModel:
                 K_mm=arrays["K_mm"],
                 solution=solution,
                 moments=extra and Moments(M=arrays["M"], K=gram, KX=arrays.get("KX"), **extra),
+                processes=int(manifest.get("processes", 1)),
             )
 
     def output_or(self, given: Output, folder: str | Path) -> Output:

@@ -22,25 +22,25 @@ from krepes.data.tabular import TabularEncoder
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.engine.init import ENCODER, WIDTH, start
+from krepes.engine.known import KnownRows
 from krepes.engine.moments import Moments
 from krepes.engine.residual import WithEmbedding, require_residual, residual_gram, solve_from_encoder
 from krepes.engine.rowstore import RowStore
 from krepes.engine.solution import Solution
 from krepes.engine.solvers import solve
-from krepes.errors import InvalidInputError, NotFittedError
+from krepes.errors import InvalidInputError, NotFittedError, UnsupportedEncoderError
 from krepes.kernels.auto import KernelChoice, tangent_kernel
-from krepes.kernels.base import Kernel
+from krepes.kernels.base import Kernel, MeanFeature
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.kernels.refusals import require_spread
 from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.model.intake import encoded
 from krepes.objectives.base import Objective
-from krepes.registry import load
 from krepes.views import ViewStream
 
-LOOKED_AT = 64
-"""Samples whose embeddings must not all be the same."""
+LOOKED_AT = (8, 64)
+"""Samples whose embeddings must not all be the same: a few, and more if these are."""
 
 
 class Surrogate:
@@ -52,6 +52,10 @@ class Surrogate:
     centre: bool | None
     cosine: bool | None
     seed: int
+    landmarks: Any
+    candidates: int | None
+    reference: int
+    kernel_kind: str
     q: int
     memory_budget: MemoryBudget
     output: Output
@@ -78,6 +82,7 @@ class Surrogate:
     data_: Moments | RowStore | None
     encoding_: TabularEncoder | None
     solution_: Solution
+    processes_: int
 
     def embed(self, X: Any) -> Tensor:
         """Return the embeddings ``Z = K A + 1 γᵀ``, ``(t, h)``, float64, of samples ``X`` ``(t, ...)``."""
@@ -100,18 +105,6 @@ class Surrogate:
     def samples(self, X: Any) -> Batch:
         """Return samples as the encoder takes them: a DataFrame is encoded as the training table was."""
         return encoded(X, getattr(self, "encoding_", None))
-
-    def explore(self, X: Any = None, **options: Any) -> Any:
-        """Show the explorer in a notebook: map, samples, concepts, what-if. It is served to this machine alone.
-
-        Args:
-            X: Samples to explain, un-augmented, ``(t, ...)``; by default some of the training samples.
-            **options: Of `krepes.explore.notebook.show_model`: ``ids``, ``labels``, ``groups``, ``tables``, ``height``.
-
-        Returns:
-            What a notebook shows in a frame; its ``address`` opens in a browser, its ``stop()`` ends it.
-        """
-        return load("krepes.explore.notebook:show_model")(self, X, **options)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the ``h`` coordinates, for the containers of ``set_output``."""
@@ -227,14 +220,16 @@ class Surrogate:
         return self.encoder_
 
     def _encoder_width(self) -> int:
-        return int(self._encoder().encode(batches.take(self.reference_, slice(0, 1))).shape[1])
+        self._encoder()
+        assert isinstance(self.base_kernel_, (EmpiricalNTK, SketchedNTK))
+        self.base_kernel_.tangent.probe(self.reference_)
+        return int(self.base_kernel_.tangent.cotangents.shape[1])
 
-    def set_kernel(self, samples: Batch, kind: str) -> None:
-        """Set the base kernel, for an encoder of a kind of `krepes.kernels.auto.KINDS`, and the transformed one."""
+    def set_base(self, samples: Batch, kind: str) -> None:
+        """Set the base kernel, for an encoder of a kind of `krepes.kernels.auto.KINDS`."""
         if isinstance(self.kernel, nn.Module):
             frozen = FrozenEncoder(self.kernel, output=self.output, device=self.device)
-            few = batches.take(samples, slice(0, LOOKED_AT))
-            require_spread(frozen.encode(few), few)
+            _require_apart(frozen, samples)
             self.base_kernel_, self.kernel_choice_ = tangent_kernel(
                 frozen,
                 samples,
@@ -245,6 +240,7 @@ class Surrogate:
                 heads=self.heads,
                 parameters=self.parameters,
             )
+            self.base_kernel_.tangent.probe(samples)
         elif (self.output, self.parameters, self.heads, self.device) != (None, "*", 1, None):
             raise InvalidInputError(
                 f"output, parameters, heads and device belong to an encoder, and the kernel is a "
@@ -254,19 +250,49 @@ class Surrogate:
             self.base_kernel_, self.kernel_choice_ = self.kernel, KernelChoice("given", "a kernel was passed")
         else:
             raise InvalidInputError(f"kernel must be a torch module or a Kernel, got {type(self.kernel).__name__}.")
-        self.kernel_ = self.transformed(self.base_kernel_, self.reference_)
 
-    def transformed(self, base: Kernel, reference: Batch) -> Kernel:
-        """Return a kernel centred at some reference samples and normalised, as far as the model wants it."""
+    def transformed(self, base: Kernel, reference: Batch, mean: MeanFeature | None = None) -> Kernel:
+        """Return a kernel centred at some reference samples and normalised, as far as the model wants it.
+
+        Args:
+            base: The kernel.
+            reference: The samples.
+            mean: Their mean feature, where it is known.
+
+        Returns:
+            The kernel with its transforms.
+        """
         centre, cosine = self.transforms_
-        kernel = Centred(base, reference) if centre else base
+        kernel = Centred(base, reference, mean) if centre else base
         return Cosine(kernel) if cosine else kernel
 
-    def set_points(self) -> None:
-        """Prepare the landmark points and take their Gram matrix."""
-        self.prepared_ = self.kernel_.prepare(self.points_)
-        K = self.kernel_.rows(self.points_, self.prepared_).K
+    def set_points(self, *, diagonal: bool = False) -> KnownRows:
+        """Prepare the landmark points and take their Gram matrix, looking at each once.
+
+        Args:
+            diagonal: Whether the pass will ask for ``k(x, x)``.
+
+        Returns:
+            Their rows, as a pass would find them: row ``u m + l`` of the points is view ``u`` of landmark ``l``.
+        """
+        self.prepared_, own = self.pass_kernel_.enter(self.points_, gram=True, diagonal=diagonal)
+        known = KnownRows(
+            self.landmarks_,
+            own.K.unflatten(0, (self.p_, self.m_)),
+            None if own.diagonal is None else own.diagonal.unflatten(0, (self.p_, self.m_)),
+        )
+        K = own.K[:, : len(own.K)]
         # Below the rounding of the kernel's own type an eigenvalue is noise, whatever the type it is stored in.
         self._rcond = max(1e-10, 32 * torch.finfo(K.dtype).eps)
         K = K.to("cpu", torch.float64)
         self.K_mm_ = (K + K.T) / 2
+        return known
+
+
+def _require_apart(encoder: FrozenEncoder, samples: Batch) -> None:
+    """Refuse an encoder that gives all samples one embedding."""
+    few, many = (batches.take(samples, slice(0, size)) for size in LOOKED_AT)
+    try:
+        require_spread(encoder.encode(few), few)
+    except UnsupportedEncoderError:
+        require_spread(encoder.encode(many), many)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from krepes.data.marks import MarkedText
 from krepes.registry import load
 
 if TYPE_CHECKING:
@@ -125,6 +126,32 @@ class Gallery:
 
 
 @dataclass(frozen=True)
+class Quote:
+    """A text with marked words, and a few words about it.
+
+    Attributes:
+        title: First line.
+        text: What it says; marks have a strength of 1 to 3.
+        lines: Further lines.
+        tone: Frames the quote.
+    """
+
+    title: str
+    text: MarkedText
+    lines: tuple[str, ...] = ()
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Quotes:
+    """Texts below one another."""
+
+    kind: ClassVar[str] = "quotes"
+    caption: str
+    quotes: tuple[Quote, ...]
+
+
+@dataclass(frozen=True)
 class Choice:
     """One entry of a `Chooser`: a name to pick it by, and what it shows."""
 
@@ -141,7 +168,7 @@ class Chooser:
     choices: tuple[Choice, ...]
 
 
-Block = Paragraph | Warnings | Facts | Table | Picture | Gallery | Chooser
+Block = Paragraph | Warnings | Facts | Table | Picture | Gallery | Quotes | Chooser
 
 
 @dataclass(frozen=True)

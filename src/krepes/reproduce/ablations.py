@@ -204,7 +204,7 @@ INIT = Target(
     across="init",
     run=run_init,
     paper=_paper_init(),
-    note="one Barlow Twins encoder a data set and seed, three objectives on top; CIFAR-10 with a reduced ResNet-18 "
+    note="one Barlow Twins encoder a data set, three objectives on top; CIFAR-10 with a small convolutional network "
     "trained here instead of the paper's checkpoint. Half of the scale's landmarks. Damping of lowest loss. `setting` "
     "is ours or the paper's preset, at the same sizes, with BYOL's step solved to 1e-2; the figure shows ours.",
     draw=draw_init,
@@ -224,7 +224,7 @@ LANDMARKS = Target(
     across="landmarks",
     run=run_landmarks,
     paper=_paper_landmarks(),
-    note="one Barlow Twins encoder a seed, eight objectives on top; RPCholesky is not in the paper. A quarter of "
+    note="one Barlow Twins encoder, eight objectives on top; RPCholesky is not in the paper. A quarter of "
     "the scale's landmarks, so that their choice can matter. Fitted on at most 5,000 rows, SimCLR and "
     "BYOL on fewer. Damping of lowest loss. `setting` is ours or the paper's preset, at the same sizes and under every "
     "choice of landmarks, with BYOL's step solved to 1e-2; the figure shows ours.",

@@ -44,7 +44,7 @@ WILDERNESS = "wilderness_area"
 
 def run(trial: Trial) -> Findings:
     """Return the gaps of both settings in every reading, with their nulls."""
-    rows = [side_by_side(partial(_gaps, trial, trial.experiment(name), name)) for name in DATA]
+    rows = [side_by_side(partial(_gaps, trial, trial.experiment(name), name)) for name in trial.only or DATA]
     return Findings(pd.concat(rows, ignore_index=True)[[*KEYS, "value"]])
 
 
@@ -136,7 +136,7 @@ def _readings(data: str, wanted: tuple[str, ...]) -> tuple[Reading, ...]:
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     """Return which column is first in our own reading, and how many pass their null."""
     verdicts = []
-    for name in DATA:
+    for name in table["data"].unique():
         order = order_of(table, name, "ours", FOLDED, "indicator", GAP)
         passing = int((order["p"] <= LEVEL).sum())
         said = f"{name}: the first column of our reading, {order.index[0]}, passes its null"
@@ -148,10 +148,10 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the normalised gaps of our reading and of the paper's, a row of panels a data set, spread over seeds."""
     plain = table[(table["columns"] == FOLDED) & (table["measure"] == GAP)]
-    sizes = [plain[plain["data"] == name]["column"].nunique() for name in DATA]
+    sizes = plain.groupby("data", sort=False)["column"].nunique()
     figure = new_figure(1.2 + 0.2 * sum(sizes))
-    axes = figure.subplots(len(DATA), len(DRAWN), height_ratios=sizes)
-    for line, name in zip(axes, DATA, strict=True):
+    axes = figure.subplots(len(sizes), len(DRAWN), height_ratios=sizes.tolist(), squeeze=False)
+    for line, name in zip(axes, sizes.index, strict=True):
         for ax, ((setting, agreement), colour) in zip(line, DRAWN.items(), strict=True):
             of = plain[(plain["data"] == name) & (plain["setting"] == setting) & (plain["agreement"] == agreement)]
             rows = of.sort_values("mean")
@@ -177,18 +177,21 @@ ALIGNMENT = Target(
     "larger gap than one of many. Covertype has its soil and area columns folded to two categories, and one by one.",
     draw=draw,
     judge=judge,
+    studies=True,
     claims=(
         Claim(
             "Adult: sex and relationship lead",
             _readings("adult", ("sex", "relationship")),
             "An order of gaps compares columns of different room: two values can agree by chance in half of the cases, "
             "and codes make distant categories of a long column agree in part.",
+            data="adult",
         ),
         Claim(
             "Covertype: a wilderness area leads",
             _readings("covertype", (WILDERNESS,)),
             "Four areas one by one can each lead, and rare soils are near zero because almost all rows agree on not "
             "having them; folded, the forty soils together are one column.",
+            data="covertype",
         ),
     ),
 )

@@ -46,6 +46,7 @@ class Target:
         claims: What the paper claims, under every reading that its text allows.
         studies: Whether each data set is a study of its own, so that some can be run without the others.
         optional: Methods that can be left out.
+        beyond: Whether the paper has nothing like it: ``all`` leaves it out.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Target:
     claims: tuple[Claim, ...] = ()
     studies: bool = False
     optional: tuple[str, ...] = ()
+    beyond: bool = False
 
 
 def reproduce(
@@ -108,6 +110,7 @@ def reproduce(
         "only": list(only),
         "without": list(without),
         "commit": commit,
+        "seconds": sum(part.seconds for part in parts),
         "versions": versions(),
         "table": json.loads(table.to_json(orient="records")),
         "pictures": [*([] if target.draw is None else [_drawn(target, scale)]), *pictures],
@@ -148,7 +151,7 @@ def retell(target: Target, details: Mapping[str, Any]) -> dict[str, Any]:
     table = _measured(details)
     verdicts = [] if target.judge is None else target.judge(table)
     checks = [{"check": check, "holds": bool(holds)} for check, holds in verdicts]
-    claims = [decide(claim, table) for claim in target.claims]
+    claims = [decide(claim, table) for claim in target.claims if claim.judged_by(table)]
     words = {"what": target.what, "note": target.note, "keys": list(target.keys), "across": target.across}
     return {**details, **words, "checks": checks, "claims": claims}
 

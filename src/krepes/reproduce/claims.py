@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -33,11 +34,39 @@ class Claim:
         sentence: What is claimed, in plain words.
         readings: At least one; the first is the one that the text suggests first.
         why: One sentence: what decides between the readings, or why the claim fails.
+        data: The one data set that it is about; without its rows in the table the claim is not judged.
     """
 
     sentence: str
     readings: tuple[Reading, ...]
     why: str
+    data: str | None = None
+
+    def judged_by(self, table: pd.DataFrame) -> bool:
+        """Return whether a table has what the claim is about."""
+        return self.data is None or self.data in set(table["data"])
+
+
+def under_each(settings: Iterable[str], readings: Iterable[Reading]) -> tuple[Reading, ...]:
+    """Return every reading under every setting: it judges the rows of that setting alone.
+
+    Args:
+        settings: Values of the table's column ``setting``.
+        readings: Of a table without that column.
+
+    Returns:
+        One for each pair, called ``"<setting>: <reading>"``.
+    """
+    found = list(readings)
+    return tuple(
+        Reading(f"{setting}: {reading.name}", partial(_of_setting, setting=setting, judge=reading.judge))
+        for setting in settings
+        for reading in found
+    )
+
+
+def _of_setting(table: pd.DataFrame, *, setting: str, judge: Judge) -> tuple[bool, str]:
+    return judge(table[table["setting"] == setting])
 
 
 def decide(claim: Claim, table: pd.DataFrame) -> dict[str, Any]:

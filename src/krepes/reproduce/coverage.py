@@ -15,46 +15,59 @@ from krepes.audit import class_coverage, mean_coverage
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, new_figure, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
-from krepes.reproduce.claims import Claim, Reading
+from krepes.reproduce.claims import Claim, Reading, under_each
 from krepes.reproduce.draws import half_models
 from krepes.reproduce.probes import probe_encoder, probe_model
-from krepes.reproduce.trial import ROW_OBJECTIVES, Experiment, Trial
+from krepes.reproduce.trial import ROW_OBJECTIVES, SETTINGS, Experiment, Trial, objective_of, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LOSSES = ("barlow_twins", "vicreg", "byol", "simclr", "spectral")
 SHARED, OWN = "one for all losses", "one per loss"
-KEYS = ("encoder", "loss", "measure")
+KEYS = ("setting", "encoder", "loss", "measure")
 DRAWS = 10
 """Random halves of the landmarks, over all seeds at least."""
-LEVEL, TOLERANCE = 0.05, 1e-5
+LEVEL, TOLERANCE, LOOSE = 0.05, 1e-5, 1e-2
 KAPPA, ALL, CHANCE, P = "kappa", "kappa of all landmarks", "kappa of a random order", "p against random orders"
 OURS, THEIRS = "probe accuracy", "encoder's probe accuracy"
 
 
 def run(trial: Trial) -> Findings:
     """Return kappa over draws of landmarks, what random orders give, and accuracies, for each encoder and loss."""
+    return Findings(side_by_side(partial(_measures, trial))[[*KEYS, "value"]])
+
+
+def _measures(trial: Trial, preset: str | None) -> pd.DataFrame:
+    """Return what is measured under one setting."""
     found = []
-    for encoder, loss, model, made in _models(trial):
+    for encoder, loss, model, made in _models(trial, preset):
         measures = {**_coverage(trial, model, made), OURS: probe_model(model, made), THEIRS: probe_encoder(made)}
         found += [(encoder, loss, measure, value) for measure, value in measures.items()]
-    return Findings(pd.DataFrame(found, columns=[*KEYS, "value"]))
+    return pd.DataFrame(found, columns=[*KEYS[1:], "value"])
 
 
-def _models(trial: Trial) -> Iterator[tuple[str, str, Krepes, Experiment]]:
+def _models(trial: Trial, preset: str | None) -> Iterator[tuple[str, str, Krepes, Experiment]]:
     """Yield models of one encoder under every objective, then of an encoder of each loss under its own."""
     made = trial.experiment("cifar10")
-    moments, rows = trial.fit(made), trial.fit(made, objective="simclr", tol=TOLERANCE)
+    moments, rows = (trial.fit(made, preset=preset, objective=o, **_how(o, preset)) for o in ("barlow_twins", "simclr"))
     for loss in LOSSES:
-        model = (rows if loss in ROW_OBJECTIVES else moments).refit(objective=loss)
+        model = (rows if loss in ROW_OBJECTIVES else moments).refit(
+            objective=objective_of(preset, loss), **_how(loss, preset)
+        )
         yield SHARED, loss, model, made
         if loss == "barlow_twins":  # the shared encoder is the one of this loss
             yield OWN, loss, model, made
     for loss in LOSSES[1:]:
         own = trial.experiment("cifar10", loss)
-        how: dict[str, Any] = {"tol": TOLERANCE} if loss in ROW_OBJECTIVES else {}
-        yield OWN, loss, trial.fit(own, objective=loss, **how), own
+        yield OWN, loss, trial.fit(own, preset=preset, objective=loss, **_how(loss, preset)), own
+
+
+def _how(loss: str, preset: str | None) -> dict[str, Any]:
+    """Return how exactly a step is solved; BYOL over a kernel that is not centred takes hundreds of iterations."""
+    if loss not in ROW_OBJECTIVES:
+        return {}
+    return {"tol": LOOSE if loss == "byol" and preset is not None else TOLERANCE}
 
 
 def _coverage(trial: Trial, model: Krepes, made: Experiment) -> dict[str, float]:
@@ -101,21 +114,27 @@ def _goes_with(table: pd.DataFrame, *, encoder: str, accuracy: str) -> tuple[boo
 CLAIMS = (
     Claim(
         "the strongest landmarks meet all classes sooner than chance would",
-        tuple(
-            Reading(f"encoder {encoder}, {name}", partial(judge, encoder=encoder))
-            for encoder in (OWN, SHARED)
-            for name, judge in (("mean below that of random orders", _fewer), ("beyond chance", _beyond_chance))
+        under_each(
+            SETTINGS,
+            (
+                Reading(f"encoder {encoder}, {name}", partial(judge, encoder=encoder))
+                for encoder in (OWN, SHARED)
+                for name, judge in (("mean below that of random orders", _fewer), ("beyond chance", _beyond_chance))
+            ),
         ),
         "For ten balanced classes a random order needs about 29 landmarks and at most 12 in one case of 170: of the "
         "paper's five values 12 alone is beyond chance, 18, 26 and 27 are what chance gives, and 81 is worse.",
     ),
     Claim(
         "a smaller kappa goes with a higher accuracy",
-        tuple(
-            Reading(f"encoder {encoder}, {accuracy}", partial(_goes_with, encoder=encoder, accuracy=accuracy))
-            for encoder in (OWN, SHARED)
-            for accuracy in (OURS, THEIRS)
-            if (encoder, accuracy) != (SHARED, THEIRS)
+        under_each(
+            SETTINGS,
+            (
+                Reading(f"encoder {encoder}, {accuracy}", partial(_goes_with, encoder=encoder, accuracy=accuracy))
+                for encoder in (OWN, SHARED)
+                for accuracy in (OURS, THEIRS)
+                if (encoder, accuracy) != (SHARED, THEIRS)
+            ),
         ),
         "Five losses have 120 orders: a perfect one comes by chance once in 120 times, and kappa of one draw of "
         "landmarks varies by more than most losses differ.",
@@ -126,7 +145,7 @@ CLAIMS = (
 @styled
 def draw(table: pd.DataFrame) -> Figure:
     """Draw kappa and accuracy of each loss with their spread, for both kinds of encoder, random orders beside."""
-    figure = new_figure(2.8)
+    figure, table = new_figure(2.8), table[table["setting"] == "ours"]
     coverage, accuracy = figure.subplots(1, 2, sharey=True)
     for number, (encoder, colour) in enumerate(((OWN, BLUE), (SHARED, ORANGE))):
         of: Any = table[table["encoder"] == encoder].set_index(["measure", "loss"])
@@ -157,7 +176,7 @@ def _paper() -> pd.DataFrame:
     for encoder in (OWN, SHARED):
         rows += [(encoder, loss, OURS, value / 100) for loss, value in zip(LOSSES, accuracies, strict=True)]
         rows += [(encoder, loss, KAPPA, float(value)) for loss, value in zip(LOSSES, kappas, strict=True)]
-    return pd.DataFrame(rows, columns=[*KEYS, "paper"])
+    return pd.DataFrame(rows, columns=[*KEYS[1:], "paper"]).assign(setting="paper")
 
 
 COVERAGE = Target(
@@ -171,7 +190,8 @@ COVERAGE = Target(
     note="reduced encoders trained here, one of each loss as the paper has checkpoints, and beside them the encoder of "
     "Barlow Twins under all five objectives. Kappa is the mean over random halves of the landmarks, ten or more over "
     "all seeds; p is the share of random orders, one of each half, whose mean is no larger (1,000 draws). Halves of "
-    "one model share landmarks: seeds, not halves, say how far kappa varies. The paper gives no random order.",
+    "one model share landmarks: seeds, not halves, say how far kappa varies. The paper gives no random order. "
+    "`setting` is ours or the paper's preset, at the same sizes, with BYOL's step solved to 1e-2; the figure is ours.",
     draw=draw,
     claims=CLAIMS,
 )

@@ -8,11 +8,12 @@ import pandas as pd
 
 from krepes.audit.deletions import AMONG, ANY
 from krepes.audit.votes import VOTES
-from krepes.reproduce.claims import Claim, Reading
+from krepes.reproduce.claims import Claim, Reading, under_each
+from krepes.reproduce.trial import SETTINGS
 
 DATA = ("adult", "covertype", "higgs", "mnist", "cifar10")
 LOSSES = ("barlow_twins", "simclr", "vicreg")
-KEYS = ("data", "loss", "measure")
+KEYS = ("setting", "data", "loss", "measure")
 TAUS = {
     "tau flattened": "Kendall tau, flattened",
     "tau over samples": "Kendall tau over samples",
@@ -99,20 +100,26 @@ def _beyond_neighbours(table: pd.DataFrame, *, reading: tuple[str, str]) -> tupl
 CLAIMS = (
     Claim(
         "a probe on the surrogate is as accurate as one on the encoder, within the paper's 1.1 points",
-        (
-            Reading("no more than that less accurate", partial(_gap, both=False)),
-            Reading("neither less nor more accurate", partial(_gap, both=True)),
+        under_each(
+            SETTINGS,
+            (
+                Reading("no more than that less accurate", partial(_gap, both=False)),
+                Reading("neither less nor more accurate", partial(_gap, both=True)),
+            ),
         ),
         "The surrogate's embedding is made of m landmarks and h dimensions: what a probe can read off it is bounded by "
         "both, and by how well few landmarks span the encoder's tangent features.",
     ),
     Claim(
         "both probes rank class probabilities alike: Kendall's tau is 0.78 to 0.88",
-        (
-            *(Reading(shown, partial(_tau, tau=shown)) for shown in TAUS.values()),
-            *(
-                Reading(f"{shown}, at least the encoder's with itself", partial(_tau_of_ceiling, tau=shown))
-                for shown in TAUS.values()
+        under_each(
+            SETTINGS,
+            (
+                *(Reading(shown, partial(_tau, tau=shown)) for shown in TAUS.values()),
+                *(
+                    Reading(f"{shown}, at least the encoder's with itself", partial(_tau_of_ceiling, tau=shown))
+                    for shown in TAUS.values()
+                ),
             ),
         ),
         "A level of tau depends on what it runs over, on the number of classes and on how sure a probe is: the "
@@ -121,14 +128,17 @@ CLAIMS = (
     Claim(
         f"without the top ten landmarks a k-NN loses orders of magnitude more confidence than without random ones (the "
         f"paper: 61 to 583 times; here at least {MANY})",
-        (
-            *(Reading(_reading(x), partial(_ratio, reading=x, chance="random", least=MANY)) for x in DELETIONS),
-            *(
-                Reading(
-                    f"{_reading(x)}, random ones of the same classes",
-                    partial(_ratio, reading=x, chance=MATCHED, least=MANY),
-                )
-                for x in DELETIONS
+        under_each(
+            SETTINGS,
+            (
+                *(Reading(_reading(x), partial(_ratio, reading=x, chance="random", least=MANY)) for x in DELETIONS),
+                *(
+                    Reading(
+                        f"{_reading(x)}, random ones of the same classes",
+                        partial(_ratio, reading=x, chance=MATCHED, least=MANY),
+                    )
+                    for x in DELETIONS
+                ),
             ),
         ),
         "Random landmarks are mostly no voters or of another class, and weighted votes make the nearest few count "
@@ -138,7 +148,7 @@ CLAIMS = (
     Claim(
         "the landmarks are structural anchors rather than geometric neighbours: deleting them costs more than deleting "
         "the nearest by latent cosine",
-        tuple(Reading(_reading(x), partial(_beyond_neighbours, reading=x)) for x in DELETIONS),
+        under_each(SETTINGS, (Reading(_reading(x), partial(_beyond_neighbours, reading=x)) for x in DELETIONS)),
         "The k-NN votes by the encoder's geometry, so that its nearest neighbours are the voters themselves: the test "
         "favours them, and it cannot tell an anchor from a neighbour.",
     ),
@@ -163,4 +173,4 @@ def paper() -> pd.DataFrame:
                     rows.append((name, loss, drop(reading, "random"), random))
                 rows.append((name, loss, drop(reading, "influence"), ours))
                 rows.append((name, loss, times(reading, "influence"), ours / random))
-    return pd.DataFrame(rows, columns=[*KEYS, "paper"])
+    return pd.DataFrame(rows, columns=[*KEYS[1:], "paper"]).assign(setting="paper")

@@ -168,5 +168,6 @@ INTERVENTION = Target(
     draw=draw,
     judge=judge,
     studies=True,
+    beyond=True,
     optional=("replay",),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from krepes.errors import InvalidInputError
 from krepes.reproduce.base import Target, redraw, retell
-from krepes.reproduce.sections import section, summary
+from krepes.reproduce.sections import hours, section, summary
 from krepes.storage.files import publish
 
 INTRODUCTION = """# Reproduction
@@ -55,7 +55,8 @@ def write_page(folder: str | Path, scale: str, path: str | Path, targets: Sequen
     pictures = path.with_suffix("")
     pictures.mkdir(parents=True, exist_ok=True)
     told = {target.name: retell(target, stories[target.name]) for target in targets if target.name in stories}
-    sections = [INTRODUCTION, summary(told)]
+    paper = {target.name: told[target.name] for target in targets if target.name in told and not target.beyond}
+    sections = [INTRODUCTION, hours(paper), summary(told)]
     missing = [target.name for target in targets if target.name not in told]
     if missing:
         sections.append(f"Not run at this scale: {', '.join(missing)}.\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,10 +39,11 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Findings of a trial whose figures are written: ``rows``, and the names of the ``pictures``."""
+    """Findings of a trial whose figures are written: ``rows``, names of the ``pictures``, ``seconds`` it took."""
 
     rows: pd.DataFrame
     pictures: list[str]
+    seconds: float
 
 
 class Runnable(Protocol):
@@ -75,15 +77,18 @@ def run_part(target: Runnable, trial: Trial, folder: Path, commit: str) -> Part:
     if path.is_file():
         kept = json.loads(path.read_text())
         if kept["key"] == key and commit == commit.split()[0] != UNKNOWN:
-            return Part(pd.DataFrame(kept["rows"]), kept["pictures"])
+            return Part(pd.DataFrame(kept["rows"]), kept["pictures"], kept["seconds"])
+    began = time.monotonic()
     found = target.run(trial)
+    seconds = time.monotonic() - began
     pictures = {f"{target.name}-{trial.scale.name}-{name}.png": figure for name, figure in found.pictures.items()}
     if trial.seed == 0:
         for name, figure in pictures.items():
             publish_bytes(folder / name, render(figure))
     rows = {name: column.tolist() for name, column in found.rows.items()}  # every digit, unlike the JSON of pandas
-    publish_bytes(path, json.dumps({"key": key, "rows": rows, "pictures": list(pictures)}).encode())
-    return Part(found.rows, list(pictures))
+    kept = {"key": key, "rows": rows, "pictures": list(pictures), "seconds": seconds}
+    publish_bytes(path, json.dumps(kept).encode())
+    return Part(found.rows, list(pictures), seconds)
 
 
 def commit_of_code() -> str:

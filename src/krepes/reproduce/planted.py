@@ -138,4 +138,5 @@ PLANTED = Target(
     "the largest of eight and above two standard errors; only confirmed seeds are counted. Sizes are as predicted, "
     "without calibration. A cosine has a sign and a size of another kind: it stands here for the ranks.",
     judge=judge,
+    beyond=True,
 )

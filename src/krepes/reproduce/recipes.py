@@ -74,10 +74,18 @@ FEWER: dict[str, dict[str, Any]] = {
     "mnist": {"max_rows": 25_000},
 }
 """Barlow Twins serves every target; encoders of other losses serve one, and make do with fewer rows."""
+PARTICULAR: dict[tuple[str, str], dict[str, Any]] = {("cifar10", "byol"): {"lr": 1e-3, "epochs": 20}}
+"""BYOL has no negatives: with three times the learning rate its embeddings fall to a few dimensions."""
 QUICK: dict[str, Any] = {"max_rows": 5_000, "epochs": 4}
 FULL: dict[str, dict[str, Any]] = {
     **{
-        name: {"max_rows": None, "epochs": 100, "encoder": "resmlp", "encoder_options": {"width": 1032, "out": 256}}
+        name: {
+            "max_rows": None,
+            "epochs": 100,
+            "encoder": "resmlp",
+            "encoder_options": {"width": 1032, "out": 256},
+            "precision": "bfloat16",
+        }
         for name in ("adult", "covertype", "higgs")
     },
     "bank": {"max_rows": None, "epochs": 100, "encoder_options": {"width": 512}},
@@ -120,7 +128,8 @@ def recipe(data: str, *, loss: str, scale: str, seed: int) -> Settings:
     """
     if data not in STANDARD:
         raise InvalidInputError(f"there is no recipe for {data!r}: there are {', '.join(STANDARD)}.")
-    standard = {} if loss == "barlow_twins" else FEWER.get(data, {})
+    fewer = {} if loss == "barlow_twins" else FEWER.get(data, {})
+    standard = {**fewer, **PARTICULAR.get((data, loss), {})}
     changes = {"quick": QUICK, "standard": standard, "full": FULL[data]}[scale]
     return Settings(data=data, loss=loss, seed=seed, **{**STANDARD[data], **changes})
 

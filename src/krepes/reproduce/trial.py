@@ -20,7 +20,8 @@ from krepes.reproduce.recipes import explained, recipe
 from krepes.reproduce.scale import Scale
 from krepes.reproduce.stored import REPOSITORY, stored_encoder
 from krepes.runs.augment import open_stream
-from krepes.runs.dataset import LABEL, Dataset, open_dataset, split
+from krepes.runs.columns import LABEL
+from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import encoder_choice, train_encoder
 from krepes.runs.settings import Settings
 from krepes.views import ViewStream

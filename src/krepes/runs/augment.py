@@ -11,12 +11,15 @@ from torch import Tensor
 
 from krepes import registry, views
 from krepes.batches import Batch
+from krepes.data.tokenizer import Vocabulary
+from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
 from krepes.runs.dataset import Dataset
 from krepes.runs.settings import Settings, flag
 from krepes.views import Augmentation, Compose, Normalise, PerView, ViewStream
 
-DEFAULTS = {"table": "drop", "image": "images", "other": "noise"}
+DEFAULTS = {"table": "drop", "image": "images", "text": "words", "other": "noise"}
+TEXTUAL = "words, dropout or none"
 LOOKED_AT = 512
 """Samples that scales and marginals are taken from."""
 
@@ -30,15 +33,27 @@ class Material:
         groups: Encoded columns that belong together, one group per column of the table.
         mean: Of each channel, or none.
         std: Of each channel, or none.
+        vocabulary: Of texts, or ``None``.
     """
 
     sample: Batch
     groups: Sequence[Sequence[int]]
     mean: Sequence[float]
     std: Sequence[float]
+    vocabulary: Vocabulary | None = None
+
+    def words(self, name: str) -> Vocabulary:
+        """Return what is known of tokens, for the augmentation ``name`` of texts."""
+        if self.vocabulary is None:
+            raise InvalidInputError(f"augment {name!r} takes texts, and these samples are none.")
+        return self.vocabulary
 
     def tensor(self, name: str) -> Tensor:
         """Return the samples, which must be a single tensor for the augmentation ``name``."""
+        if self.vocabulary is not None:
+            raise InvalidInputError(
+                f"augment {name!r} takes numbers or pixels, and texts are neither: choose {TEXTUAL}."
+            )
         if not isinstance(self.sample, Tensor):
             raise InvalidInputError(f"augment {name!r} takes single tensors, not a {type(self.sample).__name__}.")
         return self.sample
@@ -90,6 +105,19 @@ def asymmetric(of: Material) -> Augmentation:
     return views.asymmetric_cifar(of.mean, of.std) if of.mean else views.asymmetric_cifar()
 
 
+def words(
+    of: Material, *, drop: float = 0.2, mask: float | None = None, crop: float = 0.7, swap: float = 0.1
+) -> Augmentation:
+    """Crop texts to at least the part ``crop`` of their words, drop words, swap neighbours, hide a run of them."""
+    return views.word_views(of.words("words"), drop=drop, mask=mask, crop=crop, swap=swap)
+
+
+def dropout(of: Material, *, rate: float = 0.1) -> Augmentation:
+    """Leave texts as they are, and drop channels of their tokens inside the encoder, as SimCSE does."""
+    of.words("dropout")
+    return views.Dropout(rate)
+
+
 def paper(of: Material) -> Augmentation:
     """Return the paper's views: solo-learn's asymmetric pair for images, noise and dropped features for tables.
 
@@ -121,7 +149,8 @@ def augmentation(settings: Settings, dataset: Dataset, sample: Batch) -> Augment
         The augmentation of every view, or of each.
     """
     groups = () if dataset.encoding is None else tuple(tuple(part) for part in dataset.encoding.groups.values())
-    material = Material(sample, groups, settings.mean, settings.std)
+    known = dataset.arrays.tokenizer.vocabulary if isinstance(dataset.arrays, TokenizedTexts) else None
+    material = Material(sample, groups, settings.mean, settings.std, known)
     name = settings.augment or DEFAULTS[dataset.kind]
     first = _made(name, settings.augment_options, "augment_options", material)
     if settings.second_augment is None:

@@ -18,18 +18,19 @@ from krepes.batches import Batch
 from krepes.data.arrays import open_array
 from krepes.data.frames import read_table
 from krepes.data.schema import Schema
+from krepes.data.sentences import ENDINGS, read_sentences
 from krepes.data.tabular import TabularEncoder
 from krepes.data.values import categories
 from krepes.errors import InvalidInputError
+from krepes.runs.columns import LABEL, missing, require_columns, unique_ids
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import is_run
+from krepes.runs.texts import read_texts, text_column
 from krepes.views import Identity, ViewStream
 from krepes.views.source import RowsOf
 
 TABLES = (".csv", ".parquet", ".pq", ".csv.gz", ".tsv", ".data")
-LABEL = "label"
-"""Name of the labels that a data set brings along."""
-Kind = Literal["table", "image", "other"]
+Kind = Literal["table", "image", "text", "other"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ class Dataset:
         table: Original columns, or ``None``.
         labels: Classes that came along, or ``None``; they never reach a fit.
         encoding: How the table becomes numbers, or ``None``.
+        texts: What is read of each sample, or ``None`` if they are no texts.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Dataset:
     table: pd.DataFrame | None = None
     labels: np.ndarray[Any, Any] | None = None
     encoding: TabularEncoder | None = None
+    texts: Sequence[str] | None = None
 
     @property
     def n(self) -> int:
@@ -98,8 +101,7 @@ class Dataset:
             return categories(self.table[name]).astype(str).to_numpy()
         if name == LABEL and self.labels is not None:
             return self.labels
-        hint = registry.suggestion(name, self.names) or f" It has {_some(self.names)}."
-        raise InvalidInputError(f"{asked_by}: {self.name} has no column {name!r}.{hint}")
+        raise InvalidInputError(f"{asked_by}: {missing(self.name, name, self.names)}")
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -175,7 +177,13 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
     if settings.data in registry.EMBEDDED:
         found = _embedded(settings, encoding)
     elif path.name.lower().endswith(TABLES) and path.is_file():
-        found = _table(read_table(path, delimiter=settings.delimiter), path.name, settings, encoding)
+        frame = read_table(path, delimiter=settings.delimiter)
+        if settings.text_column is None:
+            found = _table(frame, path.name, settings, encoding)
+        else:
+            found = _text(frame, path.name, settings)
+    elif path.name.lower().endswith(ENDINGS) and path.is_file():
+        found = _text(read_sentences(path), path.name, settings)
     elif path.suffix == ".npy" and path.is_file():
         found = _array(path)
     elif path.is_dir() and not (
@@ -186,7 +194,11 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
         found = _named(settings, encoding)
     if settings.label is not None:
         found.column(settings.label)
-    for column in () if found.encoding is not None else (*settings.exclude, *settings.sensitive):
+    if found.texts is None and settings.text_column is not None:
+        raise InvalidInputError(f"{flag('text_column')}: {found.name} is no file with a column of texts.")
+    for column in (
+        () if found.encoding is not None or found.texts is not None else (*settings.exclude, *settings.sensitive)
+    ):
         raise InvalidInputError(f"{found.name} is no table: there is no column {column!r} to hide from the encoder.")
     return found
 
@@ -209,14 +221,8 @@ def _array(path: Path) -> Dataset:
 
 
 def _table(frame: pd.DataFrame, name: str, settings: Settings, encoding: TabularEncoder | None) -> Dataset:
-    own_label = settings.label == LABEL and LABEL not in frame  # of a data set that brings its labels along
-    lists = (("exclude", settings.exclude), ("sensitive", settings.sensitive), ("id_column", (settings.id_column,)))
-    for key, columns in lists:
-        for column in columns:
-            _require_column(frame, column, flag(key), name)
-    if not own_label:
-        _require_column(frame, settings.label, flag("label"), name)
-    ids = range(len(frame)) if settings.id_column is None else _ids(frame[settings.id_column], name)
+    require_columns(frame, settings, name)
+    ids = range(len(frame)) if settings.id_column is None else unique_ids(frame[settings.id_column], name)
     if encoding is None:
         seen = frame.drop(columns=[column for column in settings.hidden if column in frame])
         override = None if settings.schema is None else Schema.from_toml(settings.schema).kinds
@@ -225,21 +231,13 @@ def _table(frame: pd.DataFrame, name: str, settings: Settings, encoding: Tabular
     return Dataset(name, "table", ids, table=frame, encoding=encoding)
 
 
-def _require_column(frame: pd.DataFrame, column: str | None, asked_by: str, name: str) -> None:
-    if column is not None and column not in frame:
-        hint = registry.suggestion(column, frame.columns) or f" It has {_some([str(one) for one in frame.columns])}."
-        raise InvalidInputError(f"{asked_by}: {name} has no column {column!r}.{hint}")
-
-
-def _ids(column: pd.Series[Any], name: str) -> list[Any]:
-    """Return the ids of a table; missing and repeated ones are refused, for a sample could not be named by them."""
-    missing, repeated = int(column.isna().sum()), column[column.astype(str).duplicated()]
-    if missing or len(repeated):
-        found = f"{missing} missing ids" if missing else f"{len(repeated)} repeated ids, such as {repeated.iloc[0]!r}"
-        raise InvalidInputError(
-            f"{flag('id_column')}: column {column.name!r} of {name} has {found}. Every row needs an id of its own."
-        )
-    return column.tolist()
+def _text(frame: pd.DataFrame, name: str, settings: Settings) -> Dataset:
+    """Return a column of texts as what the encoder sees; the other columns judge."""
+    require_columns(frame, settings, name)
+    ids = range(len(frame)) if settings.id_column is None else unique_ids(frame[settings.id_column], name)
+    column = text_column(frame, settings, name)
+    found = read_texts(frame[column], settings, name)
+    return Dataset(name, "text", ids, found, frame.drop(columns=column), texts=found.texts)
 
 
 def _folder(path: Path, settings: Settings) -> Dataset:
@@ -250,7 +248,9 @@ def _folder(path: Path, settings: Settings) -> Dataset:
             f"{flag('size')}: {settings.encoder} does not say how large its images are. Give their side in pixels."
         )
     on_error: Literal["skip", "raise"] = "skip" if settings.skip_broken else "raise"
-    folder = image_folder(path, size=settings.size, channels=settings.channels, on_error=on_error)
+    folder = image_folder(
+        path, size=settings.size, channels=settings.channels, on_error=on_error, workers=settings.workers
+    )
     return Dataset(path.name, "image", folder.ids, folder, labels=np.asarray(folder.labels))
 
 
@@ -280,7 +280,3 @@ def _adult_1m(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
     found = adult.load(settings.data_dir)
     grown = adult_1m(found.frame.assign(label=found.labels), seed=settings.seed)
     return _table(grown, settings.data, replace(settings, label=LABEL), encoding)
-
-
-def _some(names: Sequence[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

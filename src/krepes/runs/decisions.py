@@ -10,7 +10,7 @@ import torch
 from krepes.audit.decision import Decision, explain_decision
 from krepes.audit.probes import PROBE_ROWS
 from krepes.errors import InvalidInputError
-from krepes.runs.dataset import LABEL
+from krepes.runs.columns import LABEL
 from krepes.runs.workspace import Workspace
 from krepes.views.source import evenly_spaced
 

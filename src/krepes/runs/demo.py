@@ -1,4 +1,4 @@
-"""The demo: two encoders, of digits and of made-up applicants, trained on the spot and audited on one page."""
+"""The demo: encoders of digits, of made-up applicants and of made-up reviews, trained on the spot, on one page."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from krepes.concepts import ConceptVector
+from krepes.data.reviews import reviews
 from krepes.data.synthetic import applicants
-from krepes.encoders import MLP, pretrain
+from krepes.data.tokens import tokenized
+from krepes.encoders import MLP, TextEncoder, pretrain
 from krepes.model import Krepes
 from krepes.report import Report, build_report, join, write_report
-from krepes.views import GaussianNoise, RandomResizedCrop, ViewStream
+from krepes.views import GaussianNoise, RandomResizedCrop, ViewStream, word_views
+from krepes.views.source import RowsOf
 
 TITLE = "KREPES demo"
 HELD_OUT = 300
+REVIEWS_HELD_OUT = 150
 
 
 def run_demo(out: Path, *, progress: bool = True) -> Path:
-    """Train, explain and audit two encoders, and write one report.
+    """Train, explain and audit three encoders, and write one report.
 
     Same machine, same bytes.
 
@@ -35,7 +39,7 @@ def run_demo(out: Path, *, progress: bool = True) -> Path:
     # One thread: networks this small gain nothing from a second, and sums then have the same order everywhere.
     torch.set_num_threads(1)
     try:
-        parts = [digits_report(progress=progress), applicants_report(progress=progress)]
+        parts = [make(progress=progress) for make in (digits_report, applicants_report, reviews_report)]
     finally:
         torch.set_num_threads(threads)
     return write_report(join(TITLE, parts), out / "report.html")
@@ -102,6 +106,41 @@ def applicants_report(*, n: int = 2000, epochs: int = 20, m: int = 200, progress
         concepts=[_concept(model, train, east, "district east"), _concept(model, train, housing, "home owner")],
         inputs="table",
         title="Applicants whose group was hidden",
+    )
+
+
+def reviews_report(*, n: int = 450, epochs: int = 20, m: int = 100, progress: bool = True) -> Report:
+    """Audit an encoder of short texts, of which some were paid for; it never saw which.
+
+    Args:
+        n: Reviews for training.
+        epochs: Of the training.
+        m: Landmarks.
+        progress: Show bars.
+
+    Returns:
+        The report.
+    """
+    table = reviews(n + REVIEWS_HELD_OUT, seed=0)
+    texts, beside = tokenized(table["review"].tolist()), table.drop(columns="review")
+    train, test = torch.arange(n), torch.arange(n, len(table))
+    stream = ViewStream(RowsOf(texts, train), word_views(texts.tokenizer.vocabulary), seed=0, batch_size=128)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = TextEncoder(out=32)
+    pretrain(encoder, stream, loss="barlow_twins", epochs=epochs, progress=progress)
+    model = Krepes(encoder, m=m, h=24, progress=progress).fit(stream)
+    return build_report(
+        model,
+        X_test=texts.take(test),
+        tables=(beside.iloc[:n], beside.iloc[n:]),
+        groups={"paid": (beside["paid"][:n].tolist(), beside["paid"][n:].tolist())},
+        labels=(beside["product"][:n].tolist(), beside["product"][n:].tolist()),
+        hidden=tuple(beside.columns),
+        inputs="text",
+        texts=(list(texts.texts[:n]), list(texts.texts[n:])),
+        tokenizer=texts.tokenizer,
+        title="Reviews of which some were paid for",
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from krepes import registry
+from krepes.batches import Batch
 from krepes.encoders import ConvNet, PretrainResult, build_encoder, load_encoder, pretrain
 from krepes.encoders.pretrain import chosen_loss, make_twins
 from krepes.encoders.recording import Recording
@@ -44,18 +45,38 @@ def output_of(settings: Settings) -> int | str | None:
 def encoder_choice(settings: Settings, dataset: Dataset, stream: ViewStream) -> tuple[str, dict[str, Any]]:
     """Return the name of the encoder and its arguments, sizes filled in from the data."""
     sample = stream.plain(torch.arange(1))
-    picture = dataset.kind == "image" and min(sample.shape[2:]) >= SMALLEST_PICTURE
-    name = settings.encoder or ("resnet18" if picture else "mlp")
+    name = settings.encoder or _suitable(dataset, sample)
     sizes: dict[str, Any] = {}
     if registry.adapter(name) is not None:
         return name, adapter_options(settings)
+    _require_kind(name, dataset)
     if name in {"mlp", "resmlp"}:
         sizes = {"d": int(sample[0].numel())}
+    elif name == "text":
+        sizes = {"buckets": dataset.arrays.tokenizer.vocabulary.size}
     elif name == "convnet":
         sizes = {"in_channels": int(sample.shape[1])}
     elif name.startswith("resnet"):
         sizes = {"in_channels": int(sample.shape[1]), "width": 16}
     return name, sizes | settings.encoder_options
+
+
+def _suitable(dataset: Dataset, sample: Batch) -> str:
+    """Return the name of the encoder that is trained where none was named."""
+    if dataset.kind == "text":
+        return "text"
+    picture = dataset.kind == "image" and min(sample.shape[2:]) >= SMALLEST_PICTURE
+    return "resnet18" if picture else "mlp"
+
+
+def _require_kind(name: str, dataset: Dataset) -> None:
+    """Refuse an encoder of this package that takes another kind of samples."""
+    if name in registry.ENCODERS and (name == "text") != (dataset.kind == "text"):
+        takes = "texts" if name == "text" else "numbers or pixels"
+        raise InvalidInputError(
+            f"{flag('encoder')}: {name} takes {takes}, and the samples of {dataset.name} are "
+            f"{'texts' if dataset.kind == 'text' else 'none'}. Leave it out for one that suits."
+        )
 
 
 def fresh_encoder(settings: Settings, dataset: Dataset, stream: ViewStream) -> nn.Module:

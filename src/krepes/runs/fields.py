@@ -45,6 +45,24 @@ def require_bytes(size: str) -> str:
     return size
 
 
+def require_consistent(settings: Any) -> None:
+    """Refuse settings that contradict one another.
+
+    Args:
+        settings: All of them.
+
+    Raises:
+        ValueError: With the contradiction.
+    """
+    mean, std = settings.mean, settings.std
+    if len(mean) != len(std):
+        raise ValueError(f"mean has {len(mean)} values and std {len(std)}: give one of each per channel.")
+    if any(not value > 0 for value in std):
+        raise ValueError(f"std={std} must be positive.")
+    if settings.second_options and settings.second_augment is None:
+        raise ValueError("second_options were given without second_augment: name the second view's augmentation.")
+
+
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_as_tuple)]
 Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=2**17)], ...], BeforeValidator(_as_tuple)]

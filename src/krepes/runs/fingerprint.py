@@ -18,8 +18,10 @@ from torch import Tensor
 
 from krepes.data.arrays import ArrayFile
 from krepes.data.images import ImageFolder
+from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
-from krepes.runs.dataset import LABEL, Dataset
+from krepes.runs.columns import LABEL
+from krepes.runs.dataset import Dataset
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 PIECE = 4096
@@ -100,7 +102,7 @@ def _of_values(column: pd.Series[Any]) -> Hashes:
 
 
 def _of_samples(arrays: Any) -> Hashes:
-    """Return one hash per sample of arrays, or per file of a folder of images."""
+    """Return one hash per sample of arrays, per text and its tokens, or per file of a folder of images."""
     hashes = [int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") for content in _bytes(arrays)]
     return np.asarray(hashes, dtype=np.uint64)
 
@@ -108,6 +110,11 @@ def _of_samples(arrays: Any) -> Hashes:
 def _bytes(arrays: Any) -> Iterator[bytes]:
     if isinstance(arrays, ImageFolder):
         yield from ((arrays.root / name).read_bytes() for name in arrays.ids)
+        return
+    if isinstance(arrays, TokenizedTexts):
+        yield from (
+            text.encode("utf-8", "surrogatepass") + arrays.ids(i).tobytes() for i, text in enumerate(arrays.texts)
+        )
         return
     arrays = arrays.stored if isinstance(arrays, ArrayFile) else arrays
     if not isinstance(arrays, (Tensor, np.ndarray)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from krepes.errors import InvalidInputError
 from krepes.kernels import Kernel
 from krepes.model import Krepes
 from krepes.objectives import Objective, make_objective
+from krepes.processes import current
 from krepes.runs.adapting import completed, has_weights
 from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
@@ -47,6 +48,7 @@ def fit(
     concepts: Sequence[str] = (),
     predictions: str | None = None,
     progress: bool = True,
+    bring: Callable[[Path], None] | None = None,
 ) -> Workspace:
     """Open the data, load or train the encoder, fit, and save a run folder that holds all of it.
 
@@ -57,12 +59,15 @@ def fit(
         concepts: ``column=value`` that later audits will look for: checked now, not used.
         predictions: Column with a classifier's classes, for later audits: checked now, not used.
         progress: Show progress bars.
+        bring: Puts finished shards of others into the folder of unfinished work.
 
     Returns:
         The workspace.
     """
-    settings = completed(settings)
+    settings, progress = completed(settings), progress and current().first
     with claimed(folder, settings.to_dict()) as work:
+        if bring is not None:
+            bring(work)
         dataset = open_dataset(settings)
         train, test = split(dataset.n, settings)
         _require_asked(dataset, train, groups, concepts, predictions)
@@ -70,16 +75,34 @@ def fit(
         objective = require_sizes(settings, stream)
         require_encoder(settings, dataset, stream)
         recipe = recipe_of(settings)
-        encoder = open_encoder(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
+        encoder = _encoder_of_all(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
         require_taken(settings, encoder, stream)
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
         workspace = Workspace(settings, dataset, train, dataset, test, stream, model, (), recipe, Path(folder))
         model.fit(stream, ids=workspace.train_ids, workdir=work)
+        if not current().first or current().kind == "apart":
+            return workspace
         files = run_files(settings, dataset, encoder, {"train": train, "test": test}, recipe)
         rows = work / ROWS
         model.save(folder, files=files, rows=rows if rows.is_dir() else None)
         _reopen_rows(model, folder)
     return workspace
+
+
+def _encoder_of_all(
+    settings: Settings, dataset: Dataset, stream: ViewStream, *, checkpoint: Path, progress: bool
+) -> nn.Module | Kernel:
+    """Return the encoder; where it is trained on the spot, the first process does it and the others get the weights."""
+    us = current()
+    if us.count == 1 or settings.kernel in registry.KERNELS or has_weights(settings):
+        return open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
+    if us.first:
+        encoder = open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
+    else:
+        encoder = fresh_encoder(settings, dataset, stream).eval()
+    assert isinstance(encoder, nn.Module)
+    encoder.load_state_dict(us.share(encoder.state_dict()))
+    return encoder
 
 
 def _require_asked(

@@ -19,6 +19,9 @@ from krepes.audit.decision import Decision, explain_decision
 from krepes.audit.probes import PROBE_ROWS
 from krepes.audit.study import Study
 from krepes.batches import Batch
+from krepes.data.tokens import TokenizedTexts, tokenized
+from krepes.encoders.adapters.tokenizers import as_tokenizer
+from krepes.encoders.text import TextEncoder
 from krepes.errors import InvalidInputError
 from krepes.influence import Influence, influence_of, similarity
 from krepes.kernels import Kernel
@@ -108,6 +111,7 @@ def explain(
     labels: Sequence[Any] | None = None,
     groups: Mapping[str, Sequence[Any]] | None = None,
     ids: Sequence[Any] | None = None,
+    tokenizer: Any = None,
     seed: int = 0,
     report: Mapping[str, Any] | None = None,
     **settings: Any,
@@ -116,11 +120,13 @@ def explain(
 
     Args:
         encoder: A frozen encoder, or a kernel.
-        data: Samples: a tensor, array, dict or tuple of them, a DataFrame, or a map-style Dataset.
+        data: Samples: a tensor, array, dict or tuple of them, a DataFrame, a map-style Dataset, or a list of texts.
         holdout: Share of the samples that is kept from the fit and explained.
         labels: One class per sample, to judge by; they never reach the fit.
         groups: Columns with one group per sample, by name, for audits.
         ids: Your own ids, one per sample; by default ``0..n-1``.
+        tokenizer: Of a list of texts: one of transformers, or like `krepes.data.HashedTokenizer`, the default, which
+            suits a `krepes.encoders.TextEncoder`.
         seed: Of the split and of everything else random.
         report: Further material of the report, as `krepes.audit.Study` takes it.
         **settings: Arguments of `Krepes`: ``augment``, ``objective``, ``m``, ``h``, ...
@@ -140,6 +146,7 @@ def explain(
         ['attracts']
     """
     table = data if isinstance(data, pd.DataFrame) else None
+    data = _texts(encoder, data, tokenizer)
     n = len(table) if table is not None else as_source(data)[0].n
     if not 0 < holdout < 1 or n < 2:
         raise InvalidInputError(f"holdout={holdout} of {n} samples: a share between 0 and 1 of at least two is needed.")
@@ -162,7 +169,23 @@ def explain(
     }
     if table is not None:
         material |= {"tables": (_part(table, train), _part(table, test)), "inputs": "table"}
+    if isinstance(data, TokenizedTexts):
+        material |= {"texts": (_taken(data.texts, train), _taken(data.texts, test)), "inputs": "text"}
+        material["tokenizer"] = data.tokenizer
     return Explanation(model, Study(model, model.samples(_part(data, test)), **{**material, **(report or {})}))
+
+
+def _texts(encoder: nn.Module | Kernel, data: Any, tokenizer: Any) -> Any:
+    """Return a list of texts as samples, anything else as it is."""
+    if not isinstance(data, (list, tuple)) or not data or not isinstance(data[0], str):
+        return data
+    if tokenizer is None and not isinstance(encoder, TextEncoder):
+        raise InvalidInputError(
+            f"the texts must become tokens as the encoder knows them: pass tokenizer=, that of your "
+            f"{type(encoder).__name__}. Only a krepes.encoders.TextEncoder needs none."
+        )
+    made = None if tokenizer is None else as_tokenizer(tokenizer)
+    return tokenized(data, made, one_width=not isinstance(encoder, TextEncoder))
 
 
 def _part(data: Any, rows: Tensor) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from krepes import registry
 from krepes.data.tabular import TabularEncoder
+from krepes.data.tokens import TokenizedTexts
 from krepes.encoders import load_encoder
 from krepes.engine.rowstore import RowStore
 from krepes.errors import InvalidInputError, KrepesError, RunFolderError
@@ -27,6 +28,7 @@ from krepes.runs.fitting import DATA, ENCODER, ENCODING, SETTINGS
 from krepes.runs.recipe import RECIPE, Recipe, on_the_spot
 from krepes.runs.settings import Settings
 from krepes.runs.store import file_path, read_file, read_manifest, rows_folder
+from krepes.runs.texts import imports_code
 from krepes.runs.workspace import Workspace
 from krepes.storage.tensorfile import read_tensor_bytes
 
@@ -54,10 +56,18 @@ def open_run(
 
     Returns:
         The workspace.
+
+    Raises:
+        InvalidInputError: If the run names code that was not trusted, or the data are others.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
     settings = _settings(folder, manifest)
+    if imports_code(settings) and not trust_code:
+        raise InvalidInputError(
+            f"{folder} was fitted with a tokenizer of its user's own, {settings.tokenizer!r}. Opening a run imports "
+            f"nothing: to import and run that module's code, pass --trust-code (in Python: trust_code=True)."
+        )
     stored = _stored_data(folder, manifest)
     encoding = _encoding(folder, manifest)
     dataset, asked, notes = _datasets(settings, encoding, stored, data, data_dir, allow_changed_data)
@@ -144,6 +154,8 @@ def _datasets(
             return given, given, ()
         note = f"the samples explained are those of {given.name}, which is not the data of the fit: {difference}"
         original, _, notes = _datasets(settings, encoding, stored, None, data_dir, allow_changed_data)
+        if isinstance(given.arrays, TokenizedTexts):  # as long as the texts of the fit, and no longer
+            given = replace(given, arrays=replace(given.arrays, width=original.arrays.width))
         return original, given, (note, *notes)
     dataset = open_dataset(here, encoding)
     difference = stored[1].difference(Fingerprint.of(dataset), dataset.ids)

@@ -12,6 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from krepes.errors import RunFolderError
+from krepes.processes import current
 from krepes.runs.store import WORK, require_place
 from krepes.storage.files import publish
 
@@ -30,11 +31,17 @@ def claimed(folder: str | Path, begun: dict[str, Any]) -> Generator[Path, None, 
         begun: The settings, as plain JSON values, that say whether unfinished work belongs to this call.
 
     Yields:
-        The folder for unfinished work, removed when the block ends well.
+        The folder for unfinished work, removed when the block ends well, unless it is a part that a job leaves. Of
+        several processes the first holds the folder, and all get the same place.
 
     Raises:
         RunFolderError: If the place is not ours, cannot be written to, or another process is writing there.
     """
+    us = current()
+    if not us.first:
+        yield Path(us.share(""))
+        us.wait()
+        return
     folder = require_place(folder)
     lock = FileLock(folder / LOCK)
     try:
@@ -47,8 +54,11 @@ def claimed(folder: str | Path, begun: dict[str, Any]) -> Generator[Path, None, 
         raise RunFolderError(f"{folder} cannot be locked: {error.strerror or error}. Choose another place.") from error
     try:
         work = _corner(folder / WORK, begun)
+        us.share(str(work.absolute()))
         yield work
-        shutil.rmtree(work, ignore_errors=True)
+        us.wait()
+        if us.kind != "apart":
+            shutil.rmtree(work, ignore_errors=True)
     finally:
         lock.release()
 

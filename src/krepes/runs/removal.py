@@ -16,7 +16,7 @@ from krepes.data.conditions import parse_condition
 from krepes.data.frames import read_table
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
-from krepes.runs.dataset import LABEL
+from krepes.runs.columns import LABEL
 from krepes.runs.workspace import Workspace
 
 FEW = 5

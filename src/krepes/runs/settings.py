@@ -19,14 +19,14 @@ from pydantic.fields import FieldInfo
 from krepes import registry
 from krepes.errors import InvalidInputError
 from krepes.preset import presets, with_preset
-from krepes.runs.fields import PANELS, Numbers, Options, Texts, Widths, about, one_of, require_bytes
+from krepes.runs.fields import PANELS, Numbers, Options, Texts, Widths, about, one_of, require_bytes, require_consistent
 from krepes.runs.refusals import explained
 from krepes.runs.sources import read_settings
 
 DATA, ENCODER, TRAINING, VIEWS, KERNEL, MODEL, MACHINE = PANELS
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
 AUGMENTATIONS = registry.listed(registry.AUGMENTATIONS)
-OTHERS = "timm:NAME, torchvision:NAME, openclip:NAME, hf:FOLDER"
+OTHERS = "timm:NAME, torchvision:NAME, openclip:NAME, hf:FOLDER, st:FOLDER"
 SIZE = 32
 
 
@@ -35,7 +35,7 @@ class Settings:
     """Everything that decides a run; see the help of each field, which is also that of its flag."""
 
     data: Annotated[
-        str, about(DATA, "CSV, Parquet, .npy, a folder of images, or a data set such as digits.", min_length=1)
+        str, about(DATA, "CSV, Parquet, .txt, .jsonl, .npy, a folder of images, or a data set's name.", min_length=1)
     ]
     data_dir: Annotated[str | None, about(DATA, "Folder of the named data sets; by default KREPES_DATA.")] = None
     schema: Annotated[str | None, about(DATA, "TOML file that overrides the kinds of a table's columns.")] = None
@@ -52,11 +52,19 @@ class Settings:
     sensitive: Annotated[
         Texts, about(DATA, "Columns hidden from the encoder and audited: what still gives them away?")
     ] = ()
+    text_column: Annotated[
+        str | None, about(DATA, "Column with texts: they are what the encoder sees, other columns only judge.")
+    ] = None
+    tokenizer: Annotated[
+        str | None, about(DATA, "Of texts: a local folder, or module:factory; by default that of the encoder.")
+    ] = None
+    max_tokens: Annotated[int, about(DATA, "Tokens of a text that are read, at most.", ge=1, le=8192)] = 128
     size: Annotated[
         int | None, about(DATA, "Side of images in pixels; by default that of the encoder, or 32.", ge=1, le=4096)
     ] = None
     channels: Annotated[Literal[1, 3], about(DATA, "Channels of images in a folder: 1 for grey, 3 for colour.")] = 3
     skip_broken: Annotated[bool, about(DATA, "Leave out images that cannot be read instead of refusing.")] = False
+    workers: Annotated[int | None, about(DATA, "Processes that decode images; 0 for none. Default: some.", ge=0)] = None
     mean: Annotated[
         Numbers, about(DATA, "Subtracted from each channel of an image; by default as the encoder says.")
     ] = ()
@@ -206,12 +214,7 @@ class Settings:
         """Refuse settings that contradict one another; the side of images is told now unless an encoder tells it."""
         if self.size is None and registry.adapter(self.encoder) is None:
             object.__setattr__(self, "size", SIZE)
-        if len(self.mean) != len(self.std):
-            raise ValueError(f"mean has {len(self.mean)} values and std {len(self.std)}: give one of each per channel.")
-        if any(not value > 0 for value in self.std):
-            raise ValueError(f"std={self.std} must be positive.")
-        if self.second_options and self.second_augment is None:
-            raise ValueError("second_options were given without second_augment: name the second view's augmentation.")
+        require_consistent(self)
 
     @property
     def training_loss(self) -> str:

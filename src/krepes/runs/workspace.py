@@ -15,6 +15,8 @@ from torch import Tensor
 
 from krepes import registry
 from krepes.batches import Batch
+from krepes.data.tokenizer import Tokenizer
+from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
 from krepes.runs.dataset import Dataset
@@ -114,7 +116,7 @@ class Workspace:
     @cached_property
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame] | None:
         """Original columns of the training samples and of those explained, without ids and labels; or ``None``."""
-        if self.data.table is None or self.asked.table is None:
+        if self.data.table is None or self.asked.table is None or self.data.table.columns.empty:
             return None
         judging = {self.settings.id_column, self.settings.label}
         columns = [name for name in self.data.table if name not in judging and name in self.asked.table]
@@ -126,6 +128,24 @@ class Workspace:
             return found
         schema = self.data.encoding.schema
         return schema.with_values(found[0]), schema.with_values(found[1])
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns that the encoder does not see: those that settings hide; of texts, all that stand beside them."""
+        beside = () if self.data.texts is None or self.data.table is None else tuple(map(str, self.data.table))
+        return tuple(dict.fromkeys((*self.settings.hidden, *beside)))
+
+    @property
+    def texts(self) -> tuple[list[str], list[str]] | None:
+        """What the training samples and those explained say, if they are texts."""
+        if self.data.texts is None or self.asked.texts is None:
+            return None
+        return [self.data.texts[i] for i in self.train.tolist()], [self.asked.texts[i] for i in self.test.tolist()]
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What makes tokens of texts, if samples are texts."""
+        return self.data.arrays.tokenizer if isinstance(self.data.arrays, TokenizedTexts) else None
 
     def require_columns(self, groups: Sequence[str], label: str | None) -> None:
         """Refuse a group or a label that the data do not have, before any work."""

@@ -1,4 +1,4 @@
-"""Replayable streams of augmented views, and the augmentations of tables and images that make them."""
+"""Replayable streams of augmented views, and the augmentations of tables, images and texts that make them."""
 
 from krepes.views.base import Augmentation, Compose, Identity, OnFields, PerView
 from krepes.views.colour import ColourJitter, Grey, Solarize
@@ -8,11 +8,13 @@ from krepes.views.images import GaussianBlur, Normalise, asymmetric_cifar, symme
 from krepes.views.noise import Noise
 from krepes.views.stream import ViewStream
 from krepes.views.tabular import FeatureDrop, GaussianNoise, Scarf
+from krepes.views.tokens import Dropout, SpanMask, WordCrop, WordDrop, WordSwap, word_views
 
 __all__ = [
     "Augmentation",
     "ColourJitter",
     "Compose",
+    "Dropout",
     "FeatureDrop",
     "FunctionAugmentation",
     "GaussianBlur",
@@ -27,7 +29,12 @@ __all__ = [
     "RandomResizedCrop",
     "Scarf",
     "Solarize",
+    "SpanMask",
     "ViewStream",
+    "WordCrop",
+    "WordDrop",
+    "WordSwap",
     "asymmetric_cifar",
     "symmetric_cifar",
+    "word_views",
 ]

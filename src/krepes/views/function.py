@@ -46,8 +46,10 @@ class FunctionAugmentation(Augmentation):
         call = self._caller(device)
         cuda = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
-            views = [call(batches.take(X, slice(i, i + 1)), _of_sample(noise, i)) for i in range(len(noise.indices))]
-            again = call(batches.take(X, slice(0, 1)), _of_sample(noise, 0))
+            # Tokens without the padding of their batch, so that a view depends on its sample alone.
+            alone = [batches.trimmed(batches.take(X, slice(i, i + 1))) for i in range(len(noise.indices))]
+            views = [call(sample, _of_sample(noise, i)) for i, sample in enumerate(alone)]
+            again = call(alone[0], _of_sample(noise, 0))
         self._require_repeated(views[0], again)
         return batches.concatenate(views)
 

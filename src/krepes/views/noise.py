@@ -29,16 +29,21 @@ MULTIPLIERS = (_signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB))
 SHIFTS = (30, 27, 31)
 
 
-def _shift(word: Tensor, bits: int) -> Tensor:
+def shifted(word: Tensor, bits: int) -> Tensor:
     """Shift right without dragging the sign along."""
     return (word >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _mix(word: Tensor) -> Tensor:
     """Return SplitMix64's bijective finaliser of an int64 tensor that is not needed afterwards."""
-    word.bitwise_xor_(_shift(word, SHIFTS[0])).mul_(MULTIPLIERS[0])
-    word.bitwise_xor_(_shift(word, SHIFTS[1])).mul_(MULTIPLIERS[1])
-    return word.bitwise_xor_(_shift(word, SHIFTS[2]))
+    word.bitwise_xor_(shifted(word, SHIFTS[0])).mul_(MULTIPLIERS[0])
+    word.bitwise_xor_(shifted(word, SHIFTS[1])).mul_(MULTIPLIERS[1])
+    return word.bitwise_xor_(shifted(word, SHIFTS[2]))
+
+
+def mixed(keys: Tensor, size: int) -> Tensor:
+    """Return 64 random bits for each of ``size`` positions behind each key ``(b, 1)``: ``(b, size)``, int64."""
+    return _mix(keys + torch.arange(1, size + 1, device=keys.device) * GAMMA)
 
 
 @dataclass(frozen=True)
@@ -73,21 +78,20 @@ class Noise:
         key = int.from_bytes(hashlib.sha256(address).digest()[:8], "big", signed=True)
         size = math.prod(shape)
         k = _mix(self.indices * GAMMA + key)
-        steps = torch.arange(1, size + 1, device=k.device) * GAMMA
-        return _mix(k[:, None] + steps).reshape(-1, *shape)
+        return mixed(k[:, None], size).reshape(-1, *shape)
 
     def uniform(self, stream: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return uniform numbers in ``[0, 1)``, ``(b, *shape)``, all the bits that ``dtype`` can hold exactly."""
         digits = 53 if dtype == torch.float64 else 24
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        return _shift(self.bits(stream, *shape), 64 - digits).to(wide).mul_(2.0**-digits).to(dtype)
+        return shifted(self.bits(stream, *shape), 64 - digits).to(wide).mul_(2.0**-digits).to(dtype)
 
     def normal(self, stream: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return standard normal numbers, ``(b, *shape)``, by the inverse distribution function."""
         digits = 52 if dtype == torch.float64 else 23
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         # One bit fewer than the mantissa holds, so that the half that keeps 0 and 1 out is not rounded away.
-        u = _shift(self.bits(stream, *shape), 64 - digits).to(wide).add_(0.5).mul_(2.0**-digits)
+        u = shifted(self.bits(stream, *shape), 64 - digits).to(wide).add_(0.5).mul_(2.0**-digits)
         return torch.special.ndtri(u).to(dtype)
 
     def integers(self, stream: str, high: int, *shape: int) -> Tensor:

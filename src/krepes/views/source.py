@@ -23,6 +23,7 @@ from torch.utils.data import (
 from krepes import batches
 from krepes.batches import Batch
 from krepes.data.arrays import ArrayFile
+from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
 
 
@@ -136,8 +137,8 @@ def as_source(data: Any) -> tuple[Source, int | None]:
     """Return the samples of ``data`` by index.
 
     Args:
-        data: A tensor, an array (mapped or not), a mapping, tuple or list of them, an `ArrayFile`, a map-style Dataset,
-            a DataLoader, or `RowsOf` any of these.
+        data: A tensor, an array (mapped or not), a mapping, tuple or list of them, an `ArrayFile`, `TokenizedTexts`, a
+            map-style Dataset, a DataLoader, or `RowsOf` any of these.
 
     Returns:
         The source, and the batch size if ``data`` is a DataLoader.
@@ -147,7 +148,7 @@ def as_source(data: Any) -> tuple[Source, int | None]:
     """
     if isinstance(data, DataLoader):
         return _of_loader(data)
-    if isinstance(data, (ArrayFile, RowsOf)):
+    if isinstance(data, (ArrayFile, RowsOf, TokenizedTexts)):
         return data, None
     if isinstance(data, IterableDataset):
         raise InvalidInputError(
@@ -183,6 +184,11 @@ def _of_loader(loader: DataLoader[Any]) -> tuple[Source, int | None]:
 def _require_numbers(data: Batch) -> None:
     """Refuse what is no dense array of real numbers, before it fails deep inside torch or is read without its mask."""
     for leaf in batches.leaves(data):
+        if isinstance(leaf, str):
+            raise InvalidInputError(
+                "the source holds a str, and an encoder takes tokens. Of texts pass krepes.data.tokenized(texts), with "
+                "the tokenizer of your encoder if it is not the one of this package; leave any other text out."
+            )
         if not isinstance(leaf, (Tensor, np.ndarray)):
             raise InvalidInputError(
                 f"the source holds a {type(leaf).__name__}, but only tensors and arrays (n, ...) can be indexed by "

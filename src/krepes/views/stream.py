@@ -86,7 +86,7 @@ class ViewStream:
         """Return the views that a pass gives the samples ``indices`` ``(b,)``, as ``(p, b, ...)``."""
         X, i = self._read(indices)
         views = [batches.plain(self.augment(X, Noise(i, view=u, seed=self.seed))) for u in range(self.p)]
-        stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *views)
+        stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *batches.padded(views))
         self._require_views(stacked, len(i))
         return stacked
 

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from krepes.data.files import named
 from krepes.data.values import shown
-from krepes.encoders.adapters.adapted import Adapted, Embedding
+from krepes.encoders.adapters.adapted import Adapted, Embedding, Inputs, Source
 from krepes.encoders.adapters.folders import WEIGHTS, read_json, require_weights
 from krepes.encoders.adapters.huggingface import from_huggingface
+from krepes.encoders.adapters.packages import require_options
+from krepes.encoders.adapters.tokenizers import folder_tokenizer
 from krepes.encoders.load import load_encoder
 from krepes.errors import InvalidInputError
 
@@ -84,6 +86,31 @@ def from_sentence_transformers(folder: str | Path) -> Adapted:
     return Adapted(encoder=encoder, output=made.output, tokenizer=_limited(made.tokenizer, steps[0][1]))
 
 
+def load(name: str, *, output: str | None = None, **options: Any) -> nn.Module:
+    """Return the encoder of a folder with the weights that lie in it; its pooling is its own."""
+    require_options(options, (), "st")
+    made = from_sentence_transformers(name)
+    if output not in {None, made.output}:
+        raise InvalidInputError(f"output={shown(output)}: {named(name)} pools by {made.output}. Leave output out.")
+    return made.encoder
+
+
+def output_of(name: str, *, output: str | None = None, **options: Any) -> str:
+    """Return the pooling of a folder."""
+    return load(name, output=output, **options).pooling  # type: ignore[return-value]
+
+
+def inputs(name: str, **options: Any) -> Inputs:
+    """Return nothing: a sentence encoder takes no images."""
+    return Inputs()
+
+
+def limited_tokenizer(name: str) -> Any:
+    """Return the tokenizer of a folder, cutting texts where the folder says that sentences end."""
+    folder = _step(Path(name), next(iter(read_json(Path(name) / STEPS, list)), None))[1]
+    return _limited(folder_tokenizer(folder), folder)
+
+
 def _step(root: Path, entry: Any) -> tuple[str, Path]:
     """Return the kind of a step and its folder, which must not lead out of the model's."""
     kind, path = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
@@ -138,3 +165,6 @@ def _limited(tokenizer: Any, folder: Path) -> Any:
     if isinstance(longest, int) and longest > 0:
         tokenizer.model_max_length = min(longest, tokenizer.model_max_length)
     return tokenizer
+
+
+SOURCE = Source(load, inputs, load, output_of)

@@ -9,12 +9,27 @@ from torch import Tensor
 
 from krepes.audit.study import Study
 from krepes.audit.wording import count, number, percent, signed, text
+from krepes.data.marks import shortened
 from krepes.data.text import printable
 from krepes.influence import How, Influence
-from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Headline, Paragraph, Section, Table
+from krepes.report.content import (
+    Block,
+    Card,
+    Cell,
+    Choice,
+    Chooser,
+    Gallery,
+    Headline,
+    Paragraph,
+    Quote,
+    Quotes,
+    Section,
+    Table,
+)
 from krepes.report.pictures import thumbnail
 from krepes.report.sections.guard import explains_a_step
 from krepes.report.sections.samples import sample_name
+from krepes.report.sections.sentences import quotable, quoted_row
 from krepes.report.wording import cell, heads, missing
 
 KEY, TITLE = "counterfactual", "Counterfactual influence: what if a row had not been there?"
@@ -128,6 +143,8 @@ def _choice(study: Study, found: Influence, i: int) -> tuple[Block, ...]:
         shown = study.data.plain(torch.from_numpy(rows.copy())) if study.inputs == "image" and study.data else None
         if isinstance(shown, Tensor):
             blocks.append(_gallery(study, caption, shown, rows, values))
+        elif quotable(study):
+            blocks.append(_quotes(study, caption, rows, values))
         else:
             blocks.append(_table(study, caption, rows, values))
     return tuple(blocks)
@@ -161,6 +178,11 @@ def _pair(study: Study, i: int) -> list[Block]:
     X, Y = study.samples, study.landmarks
     top, name = study.attribution.top(1), sample_name(study, i)
     landmark = text(top.ids[i, 0])
+    if quotable(study) and study.texts is not None:
+        said = shortened(study.texts[1][int(study.chosen[i])])
+        row = int(study.model.landmarks_[int(top.indices[i, 0])])
+        two = (Quote("this sample", said, (name,), "ours"), quoted_row(study, row, "first landmark", (landmark,)))
+        return [Quotes("The two whose cosine is asked about", two)]
     if study.inputs != "image" or not isinstance(X, Tensor) or not isinstance(Y, Tensor):
         return [] if study.tables is None else [_two_rows(study, i, landmark, int(top.indices[i, 0]))]
     cards = (
@@ -193,6 +215,15 @@ def _gallery(study: Study, caption: str, images: Tensor, rows: np.ndarray, value
         lines = [effect, *([f"class {label}"] if label else []), *(["landmark"] if is_landmark else [])]
         cards.append(Card(name, thumbnail(image, f"training row {name} class {label}, {effect}"), tuple(lines)))
     return Gallery(caption, tuple(cards))
+
+
+def _quotes(study: Study, caption: str, rows: np.ndarray, values: np.ndarray) -> Quotes:
+    quotes = []
+    for row in rows.tolist():
+        name, label, effect, is_landmark = _about(study, row, values)
+        lines = (effect, f"class {label}" if label else "", "landmark" if is_landmark else "")
+        quotes.append(quoted_row(study, row, name, lines))
+    return Quotes(caption, tuple(quotes))
 
 
 def _table(study: Study, caption: str, rows: np.ndarray, values: np.ndarray) -> Table:

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from krepes.audit.study import Study
 from krepes.audit.wording import number, percent, text
-from krepes.report.content import Block, Card, Cell, Gallery, Headline, Section, Table
+from krepes.report.content import Block, Card, Cell, Gallery, Headline, Quotes, Section, Table
 from krepes.report.pictures import thumbnail
 from krepes.report.sections.guard import explains_a_step
+from krepes.report.sections.sentences import quotable, quoted_row
 from krepes.report.wording import cell, heads
 
 KEY, TITLE = "landmarks", "Landmarks"
@@ -51,6 +52,13 @@ def _shown(study: Study, omega: Tensor, order: Tensor) -> Block:
             lines = (f"ω {number(float(omega[l]))}", *((f"class {text(classes[l])}",) if classes else ()))
             cards.append(Card(text(ids[l]), picture, lines))
         return Gallery(f"The {len(cards)} strongest landmarks, by ω", tuple(cards))
+    if quotable(study):
+        rows_of = study.model.landmarks_.tolist()
+        about = [
+            (f"ω {number(float(omega[l]))}", f"class {text(classes[l])}" if classes else "") for l in range(study.m)
+        ]
+        quotes = [quoted_row(study, rows_of[l], text(ids[l]), about[l]) for l in order[:CARDS].tolist()]
+        return Quotes(f"The {len(quotes)} strongest landmarks, by ω", tuple(quotes))
     table = None if study.tables is None else study.tables[0].iloc[study.model.landmarks_.numpy()]
     columns = heads("landmark", "ω", *(["class"] if classes else []), *(map(str, table) if table is not None else ()))
     rows = []

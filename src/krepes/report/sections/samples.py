@@ -14,6 +14,7 @@ from krepes.audit.wording import count, number, percent, signed, text
 from krepes.report.content import Block, Card, Cell, Choice, Chooser, Gallery, Section, Table, Tone
 from krepes.report.pictures import thumbnail
 from krepes.report.sections.guard import explains_a_step
+from krepes.report.sections.sentences import quotable, quoted_landmarks
 from krepes.report.wording import cell, heads, method_cell
 
 KEY, TITLE = "samples", "Samples and what they are made of"
@@ -38,7 +39,10 @@ def samples(study: Study) -> Section:
             f" The landmark that attracts most has the sample's class in {percent(same['influence'])} of "
             f"{count(study.t, 'test sample')} (at random: {percent(same['random'])})."
         )
-    choices = [_choice(study, i, attractive, repulsive, float(length[i])) for i in range(len(found))]
+    signs = [_signs(i, attractive, repulsive) for i in range(len(found))]
+    names = [sample_name(study, i) for i in range(len(found))]
+    quotes = quoted_landmarks(study, names, signs) if quotable(study) else [[] for _ in names]
+    choices = [_choice(study, i, attractive, repulsive, float(length[i]), quotes[i]) for i in range(len(found))]
     return Section(
         KEY,
         TITLE,
@@ -61,12 +65,12 @@ def _same_class(study: Study) -> dict[str, float]:
     }
 
 
-def _choice(study: Study, i: int, attractive: Top, repulsive: Top, length: float) -> Choice:
+def _choice(study: Study, i: int, attractive: Top, repulsive: Top, length: float, quotes: list[Block]) -> Choice:
     name = sample_name(study, i)
-    blocks: list[Block] = []
+    blocks: list[Block] = list(quotes)
     if study.inputs == "image" and isinstance(study.landmarks, Tensor):
         blocks += _pictures(study, i, name, attractive, repulsive)
-    elif study.tables is not None and study.space is not None:
+    elif not quotes and study.tables is not None and study.space is not None:
         blocks.append(_differences(study, i, attractive, "attracts"))
         blocks.append(_differences(study, i, repulsive, "repels"))
     blocks.append(_numbers(study, i, attractive, repulsive, length))

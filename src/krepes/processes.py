@@ -1,0 +1,144 @@
+"""Several processes that share one piece of work: which part is mine, and how the parts meet.
+
+``torchrun`` starts them, torch.distributed connects them: gloo for what lies on the CPU, nccl on GPUs. A single process
+goes the same way, with nothing to wait for. Parts are merged in the order of the processes, so that a result depends
+on their number and on nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+PATIENCE = timedelta(days=7)
+"""How long a process waits for another, which may train or solve meanwhile; a lost one is noticed by torchrun."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among its like.
+
+    Attributes:
+        rank: Its number, from zero.
+        count: How many there are.
+        kind: ``"connected"`` by torch.distributed; ``"apart"``, one job of a queue, which does its part of a pass and
+            knows nothing of the others; or ``"merging"``, the one that puts their parts together afterwards.
+    """
+
+    rank: int = 0
+    count: int = 1
+    kind: Literal["connected", "apart", "merging"] = "connected"
+
+    @property
+    def covered(self) -> range:
+        """Ranks whose parts this process has to see to: its own, or all of them when it merges what others found."""
+        return range(self.count) if self.kind == "merging" else range(self.rank, self.rank + 1)
+
+    @property
+    def talking(self) -> bool:
+        """Whether there are others to exchange something with."""
+        return self.count > 1 and self.kind == "connected"
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the one that writes and speaks."""
+        return self.rank == 0 or not self.talking
+
+    def span(self, total: int) -> tuple[int, int]:
+        """Return where this process's part of ``total`` things begins and ends: parts differ by one at most."""
+        return self.rank * total // self.count, (self.rank + 1) * total // self.count
+
+    def wait(self) -> None:
+        """Wait until every process has come here."""
+        if self.talking:
+            dist.barrier()
+
+    def share(self, value: T, source: int = 0) -> T:
+        """Return the value that one process has, everywhere; the others may pass anything.
+
+        Args:
+            value: What pickle can carry, for processes of one job trust each other.
+            source: Whose value.
+
+        Returns:
+            That of ``source``.
+        """
+        if not self.talking:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=source)
+        return box[0]
+
+    def parts(self, value: T) -> Iterator[T]:
+        """Yield the value of each process, in their order, everywhere; one is held at a time."""
+        for source in range(self.count if self.talking else 1):
+            yield self.share(value, source)
+
+    def rows(self, indices: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what ``make`` returns for ``indices`` ``(b,)``, ``(b, ...)``, each process making its part.
+
+        Args:
+            indices: The same ones everywhere.
+            make: From some of them to one row for each.
+
+        Returns:
+            All rows, in order.
+        """
+        if not self.talking or len(indices) < self.count:
+            return make(indices)
+        low, high = self.span(len(indices))
+        return torch.cat(list(self.parts(make(indices[low:high]))))
+
+
+_alone: ContextVar[Processes | None] = ContextVar("_alone", default=None)
+
+
+@contextmanager
+def acting_as(us: Processes) -> Generator[None, None, None]:
+    """Let this process be one job of a queue, or the one that merges, as long as the block lasts."""
+    token = _alone.set(us)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
+def current() -> Processes:
+    """Return this process among those that torch.distributed connects, or alone."""
+    acting = _alone.get()
+    if acting is not None:
+        return acting
+    if not (dist.is_available() and dist.is_initialized()):
+        return Processes()
+    return Processes(dist.get_rank(), dist.get_world_size())
+
+
+def started_by_torchrun() -> int:
+    """Return how many processes ``torchrun`` started, 1 if it did not start this one."""
+    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+@contextmanager
+def connected() -> Generator[Processes, None, None]:
+    """Connect the processes that ``torchrun`` started, as long as the block lasts; alone, do nothing."""
+    if started_by_torchrun() == 1 or dist.is_initialized():
+        yield current()
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(backend, timeout=PATIENCE)
+    try:
+        yield current()
+    finally:
+        dist.destroy_process_group()
