@@ -78,7 +78,8 @@ class Ideas:
         """Return who is pulled along a concept, and the landmarks that pull its own samples."""
         pulled = self.along(found)
         order = np.argsort(pulled, kind="stable")
-        X = self.state.subject.samples(torch.from_numpy(np.sort(chosen)[:64]))
+        trained = chosen[chosen < self.state.subject.n]
+        X = self.state.subject.samples(torch.from_numpy((trained if len(trained) else chosen)[:64]))
         with self.state.lock:
             parts = attribution_of(self.state.subject, X).toward(found.v).mean(0).numpy()
         first = np.argsort(-np.abs(parts), kind="stable")[:K]

@@ -26,7 +26,8 @@ from krepes.views import ViewStream
 Taken = Callable[[Tensor], Batch]
 """From places ``(b,)`` to samples."""
 Array = np.ndarray[Any, Any]
-LABEL = "label"
+LABEL, TEXT = "label", "text"
+"""Columns of what the data bring along beside a table: classes, and what is read of a sample that is a text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +176,8 @@ def _table(space: Workspace) -> pd.DataFrame | None:
         part = pd.DataFrame(index=range(len(rows)))
         if data.table is not None:
             part = data.table.iloc[rows].reset_index(drop=True)
+        if data.texts is not None and TEXT not in part:
+            part.insert(0, TEXT, [data.texts[row] for row in rows.tolist()])
         if data.labels is not None and LABEL not in part:
             part = part.assign(**{LABEL: data.labels[rows]})
         parts.append(part)
@@ -199,7 +202,8 @@ def of_study(study: Study) -> Subject:
         raise InvalidInputError(
             "a loaded model does not hold its training data: pass stream=, the ViewStream of the fit."
         )
-    columns = {} if study.labels is None else {LABEL: study.labels}
+    columns: dict[str, Any] = {} if study.texts is None else {TEXT: study.texts}
+    columns |= {} if study.labels is None else {LABEL: study.labels}
     columns |= {name: pair for name, pair in study.groups.items() if name not in columns}
     tables = study.tables or tuple(pd.DataFrame(index=range(size)) for size in (study.n, study.t))
     table = pd.concat([part.reset_index(drop=True) for part in tables], ignore_index=True)

@@ -24,6 +24,7 @@ from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.model.surrogate import Surrogate
 from krepes.objectives.base import MomentObjective
+from krepes.registry import load
 from krepes.views import ViewStream
 
 AT_ONCE = 24
@@ -163,3 +164,15 @@ class Removable(Surrogate):
             less.n_samples_ = less.data_.n
             less.solution_ = less.solved(less.data_, damping=damping, theta0=self.solution_.theta0)
             yield less
+
+    def explore(self, X: Any = None, **options: Any) -> Any:
+        """Show the explorer in a notebook: map, samples, concepts, what-if. It is served to this machine alone.
+
+        Args:
+            X: Samples to explain, un-augmented, ``(t, ...)``; by default some of the training samples.
+            **options: Of `krepes.explore.notebook.show_model`: ``ids``, ``labels``, ``groups``, ``tables``, ``height``.
+
+        Returns:
+            What a notebook shows in a frame; its ``address`` opens in a browser, its ``stop()`` ends it.
+        """
+        return load("krepes.explore.notebook:show_model")(self, X, **options)

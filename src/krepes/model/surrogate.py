@@ -37,7 +37,6 @@ from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.model.intake import encoded
 from krepes.objectives.base import Objective
-from krepes.registry import load
 from krepes.views import ViewStream
 
 
@@ -103,18 +102,6 @@ class Surrogate:
     def samples(self, X: Any) -> Batch:
         """Return samples as the encoder takes them: a DataFrame is encoded as the training table was."""
         return encoded(X, getattr(self, "encoding_", None))
-
-    def explore(self, X: Any = None, **options: Any) -> Any:
-        """Show the explorer in a notebook: map, samples, concepts, what-if. It is served to this machine alone.
-
-        Args:
-            X: Samples to explain, un-augmented, ``(t, ...)``; by default some of the training samples.
-            **options: Of `krepes.explore.notebook.show_model`: ``ids``, ``labels``, ``groups``, ``tables``, ``height``.
-
-        Returns:
-            What a notebook shows in a frame; its ``address`` opens in a browser, its ``stop()`` ends it.
-        """
-        return load("krepes.explore.notebook:show_model")(self, X, **options)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the ``h`` coordinates, for the containers of ``set_output``."""
