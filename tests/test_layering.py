@@ -103,6 +103,7 @@ LAYERS = [
     "runs.workspace",
     "runs.removal",
     "runs.fitting",
+    "runs.queue",
     "runs.footprint",
     "runs.calibration",
     "runs.forecast",

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,12 @@ from tests.sharing import fitted
 
 from krepes.cli.app import main
 from krepes.engine.together import Span
+from krepes.errors import InvalidInputError, RunFolderError
 from krepes.processes import Processes, current, started_by_torchrun
+from krepes.runs.fitting import fit
+from krepes.runs.queue import fit_part, merge_parts, shard_of
+from krepes.runs.settings import Settings
+from krepes.runs.training import pretrain_run
 from krepes.storage.tensorfile import read_tensors
 from krepes.views import GaussianNoise, ViewStream
 
@@ -113,3 +119,56 @@ def test_a_process_is_alone_unless_torch_connects_it(monkeypatch):
     assert started_by_torchrun() == 1, "another launcher's variable says nothing about us"
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     assert started_by_torchrun() == 4
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "encoder.safetensors"
+    pretrain_run(Settings(**DATA), path, progress=False)
+    return str(path)
+
+
+DATA = {
+    "data": "applicants",
+    "label": "group",
+    "max_rows": 300,
+    "epochs": 1,
+    "m": 10,
+    "h": 3,
+    "encoder": "mlp",
+    "damping": 0.1,
+}
+
+
+@pytest.mark.parametrize("objective", ["barlow_twins", "simclr"])
+def test_parts_of_a_queue_add_up_to_the_fit(objective, weights, tmp_path):
+    settings = Settings(**DATA, objective=objective, weights=weights)
+    places = [tmp_path / f"part{number}" for number in (1, 2, 3)]
+    for number, place in enumerate(places, 1):
+        fit_part(settings, place, shard_of(f"{number}/3"), progress=False)
+    with pytest.raises(RunFolderError, match="1 of 3 parts are missing: 2/3"):
+        merge_parts([places[0], places[2]], tmp_path / "run", progress=False)
+    merged = merge_parts(places[::-1], tmp_path / "run", progress=False).model
+    alone = fit(settings, tmp_path / "alone", progress=False).model
+    assert torch.equal(merged.landmarks_, alone.landmarks_) and merged.processes_ == 3
+    gap = (merged.solution_.theta - alone.solution_.theta).abs().max() / alone.solution_.theta.abs().max()
+    assert gap < 1e-9
+    assert merge_parts(places, tmp_path / "again", progress=False).model.n_samples_ == alone.n_samples_, "parts stay"
+
+
+def test_parts_of_other_fits_and_trainings_in_every_job_are_refused(weights, tmp_path):
+    settings = Settings(**DATA, weights=weights)
+    fit_part(settings, tmp_path / "a", shard_of("1/2"), progress=False)
+    fit_part(replace(settings, h=2), tmp_path / "b", shard_of("2/2"), progress=False)
+    with pytest.raises(RunFolderError, match="parts of different fits: their settings differ"):
+        merge_parts([tmp_path / "a", tmp_path / "b"], tmp_path / "run", progress=False)
+    with pytest.raises(RunFolderError, match="no finished part of a fit"):
+        merge_parts([tmp_path], tmp_path / "run", progress=False)
+    with pytest.raises(InvalidInputError, match="every job would train one"):
+        fit_part(Settings(**DATA), tmp_path / "c", shard_of("1/2"), progress=False)
+
+
+@pytest.mark.parametrize("text", ["", "2", "0/2", "3/2", "a/b", "1/2/3", "-1/2"])
+def test_a_shard_is_two_numbers(text):
+    with pytest.raises(InvalidInputError, match="two numbers are wanted, such as 2/8"):
+        shard_of(text)

@@ -251,4 +251,4 @@ def test_stored_encoders_are_small_whole_and_made_by_the_recipes_of_today():
         details = json.loads(path.with_suffix(".json").read_text())
         assert hashlib.sha256(path.read_bytes()).hexdigest() == details["sha256"], path.name
         data, loss, scale = path.stem.split("-")
-        assert details["settings"] == recipe(data, loss=loss, scale=scale, seed=0).to_dict(), path.name
+        assert Settings.from_dict(details["settings"]) == recipe(data, loss=loss, scale=scale, seed=0), path.name

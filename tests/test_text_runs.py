@@ -115,6 +115,11 @@ WRONG = {
     "tokenizer": ({"tokenizer": "nowhere"}, r"--tokenizer: nowhere is no local folder"),
     "module": ({"tokenizer": "no_such_module:make"}, r"--tokenizer: no module"),
     "label": ({"label": "starz"}, r"--label: .* Did you mean 'stars'"),
+    "exclude": ({"exclude": ("paid",)}, r"--exclude has no meaning for texts"),
+    "dropout": (
+        {"augment": "dropout", "encoder": "hf:folder"},
+        r"--augment: dropout needs an encoder|not a local folder",
+    ),
     "mean": ({"mean": (0.5,), "std": (0.5,)}, r"--mean has no meaning for texts"),
 }
 

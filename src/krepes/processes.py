@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -30,15 +31,28 @@ class Processes:
     Attributes:
         rank: Its number, from zero.
         count: How many there are.
+        kind: ``"connected"`` by torch.distributed; ``"apart"``, one job of a queue, which does its part of a pass and
+            knows nothing of the others; or ``"merging"``, the one that puts their parts together afterwards.
     """
 
     rank: int = 0
     count: int = 1
+    kind: Literal["connected", "apart", "merging"] = "connected"
+
+    @property
+    def covered(self) -> range:
+        """Ranks whose parts this process has to see to: its own, or all of them when it merges what others found."""
+        return range(self.count) if self.kind == "merging" else range(self.rank, self.rank + 1)
+
+    @property
+    def talking(self) -> bool:
+        """Whether there are others to exchange something with."""
+        return self.count > 1 and self.kind == "connected"
 
     @property
     def first(self) -> bool:
         """Whether it is the one that writes and speaks."""
-        return self.rank == 0
+        return self.rank == 0 or not self.talking
 
     def span(self, total: int) -> tuple[int, int]:
         """Return where this process's part of ``total`` things begins and ends: parts differ by one at most."""
@@ -46,7 +60,7 @@ class Processes:
 
     def wait(self) -> None:
         """Wait until every process has come here."""
-        if self.count > 1:
+        if self.talking:
             dist.barrier()
 
     def share(self, value: T, source: int = 0) -> T:
@@ -59,7 +73,7 @@ class Processes:
         Returns:
             That of ``source``.
         """
-        if self.count == 1:
+        if not self.talking:
             return value
         box = [value]
         dist.broadcast_object_list(box, src=source)
@@ -67,7 +81,7 @@ class Processes:
 
     def parts(self, value: T) -> Iterator[T]:
         """Yield the value of each process, in their order, everywhere; one is held at a time."""
-        for source in range(self.count):
+        for source in range(self.count if self.talking else 1):
             yield self.share(value, source)
 
     def rows(self, indices: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
@@ -80,14 +94,30 @@ class Processes:
         Returns:
             All rows, in order.
         """
-        if self.count == 1 or len(indices) < self.count:
+        if not self.talking or len(indices) < self.count:
             return make(indices)
         low, high = self.span(len(indices))
         return torch.cat(list(self.parts(make(indices[low:high]))))
 
 
+_alone: ContextVar[Processes | None] = ContextVar("_alone", default=None)
+
+
+@contextmanager
+def acting_as(us: Processes) -> Generator[None, None, None]:
+    """Let this process be one job of a queue, or the one that merges, as long as the block lasts."""
+    token = _alone.set(us)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
 def current() -> Processes:
     """Return this process among those that torch.distributed connects, or alone."""
+    acting = _alone.get()
+    if acting is not None:
+        return acting
     if not (dist.is_available() and dist.is_initialized()):
         return Processes()
     return Processes(dist.get_rank(), dist.get_world_size())

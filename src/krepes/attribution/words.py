@@ -5,8 +5,8 @@ kernel. With :math:`\bar G` the mean over the reference where the model's kernel
 
     part of token t of x with y:    <d_t, (G_y - Ḡ)[id_t]>        Σ_t parts = <G_x, G_y - Ḡ>, exactly
 
-A token that y does not have can only take away; one that all texts have gives nothing; a rarer one that both have is
-what they agree on. Layers behind the table and the head have their own part of the kernel, which belongs to no word.
+A token that y does not have can only take away; one that all texts have alike gives nothing; a rarer one that both have
+is what they agree on. Layers behind the table and the head have their own part of the kernel, which belongs to no word.
 """
 
 from __future__ import annotations

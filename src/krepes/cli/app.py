@@ -32,6 +32,7 @@ app = typer.Typer(
 COMMANDS: tuple[Callable[..., None], ...] = (
     fit.pretrain,
     fit.fit,
+    fit.merge,
     explain.explain,
     explain.influence,
     whatif.whatif,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from krepes.cli import options as o
 from krepes.cli.flags import takes_settings
@@ -37,6 +39,7 @@ def fit(
     settings: Settings,
     out: o.Out = "runs/latest",
     dry_run: o.DryRun = False,
+    shard: o.Shard = None,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
@@ -51,7 +54,39 @@ def fit(
     if dry_run:
         _show_forecast(settings, as_json)
         return
-    run = fit_run(settings, out, progress=not quiet)
+    if shard is not None:
+        _fit_part(settings, out, shard, quiet, as_json)
+        return
+    _show_run(fit_run(settings, out, progress=not quiet), out, as_json)
+
+
+def _fit_part(settings: Settings, out: str, shard: str, quiet: bool, as_json: bool) -> None:
+    from krepes.runs.queue import fit_part, shard_of
+
+    job = shard_of(shard)
+    fit_part(settings, out, job, progress=not quiet)
+    if as_json:
+        show_json({"part": out, "shard": shard})
+        return
+    say(f"{out}: part {shard} of the pass is done. When all are: krepes merge PART ... --out RUN")
+
+
+def merge(
+    parts: Annotated[list[str], typer.Argument(help="Folders that krepes fit --shard wrote.")],
+    out: o.Out = "runs/latest",
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Put the parts of a fit together that jobs of a queue did, solve, and write the run.
+
+    Example: [bold]krepes merge parts/1 parts/2 parts/3 parts/4 --out runs/income[/]
+    """
+    from krepes.runs.queue import merge_parts
+
+    _show_run(merge_parts(parts, out, progress=not quiet), out, as_json)
+
+
+def _show_run(run: Workspace, out: str, as_json: bool) -> None:
     if as_json:
         show_json({"run": out, **summary(run)})
         return

@@ -48,6 +48,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what it will cost, in time, memory and disk, and do nothing.")
 ]
+Shard = Annotated[
+    str | None,
+    typer.Option(help="2/8: do the second of eight parts of the pass, as a job of a queue; krepes merge adds them up."),
+]
 Rows = Annotated[list[str], typer.Option("--row", help="Id of a sample (repeatable).")]
 SomeRows = Annotated[list[str] | None, typer.Option("--row", help="Id of a sample (repeatable).")]
 Top = Annotated[int, typer.Option(help="How many to show.", min=1)]

@@ -15,12 +15,15 @@ from krepes.engine.known import KnownRows
 from krepes.engine.moments import Moments
 from krepes.engine.rows import collect_moments, input_size, samples_within
 from krepes.engine.rowstore import RowStore, store_rows
-from krepes.engine.together import Span, corner, rows_together, together
+from krepes.engine.together import Span, rows_together, together
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.objectives.base import MomentObjective, Objective
 from krepes.processes import current
 from krepes.views import ViewStream
+
+MOMENTS, ROWS = "moments", "rows"
+"""Folders below that of unfinished work."""
 
 
 def collect(
@@ -34,7 +37,7 @@ def collect(
     workdir: str | Path | None,
     budget: Budget,
     progress: bool,
-) -> Moments | RowStore:
+) -> Moments | RowStore | None:
     """Pass over the data once, each process over its part, and keep what the objective needs of it.
 
     Args:
@@ -50,16 +53,17 @@ def collect(
         progress: Show a bar.
 
     Returns:
-        Moments for a moment objective, else rows.
+        Moments for a moment objective, else rows; what a job that is apart returns is of its part alone, if anything.
     """
     us = current()
-    mine = Span.of(stream, us)
     shared: dict[str, Any] = {"known": known, "memory_budget": budget, "progress": progress and us.first}
     if isinstance(objective, MomentObjective):
         needs: dict[str, Any] = {"inputs": objective.needs_inputs, "trace": objective.needs_trace}
-        shards = corner(None if workdir is None else Path(workdir) / "moments", us)
         return together(
-            mine, us, lambda span: collect_moments(span, kernel, prepared, K, shards=shards, **needs, **shared)
+            stream,
+            None if workdir is None else Path(workdir) / MOMENTS,
+            us,
+            lambda span, place: collect_moments(span, kernel, prepared, K, shards=place, **needs, **shared),
         )
     temporary = tempfile.TemporaryDirectory(prefix="krepes-rows-") if workdir is None and us.first else None
     folder = Path(us.share(str(workdir if temporary is None else temporary.name)))
@@ -67,7 +71,8 @@ def collect(
     def store(span: Span, path: Path) -> None:
         store_rows(span, kernel, prepared, K, path, **shared)
 
-    return replace(rows_together(mine, folder / "rows", us, budget, store), temporary=temporary)
+    rows = rows_together(stream, folder / ROWS, us, budget, store)
+    return None if rows is None else replace(rows, temporary=temporary)
 
 
 def require_room(objective: Objective[Any], stream: ViewStream, m: int, budget: Budget, *, beside: int = 0) -> None:

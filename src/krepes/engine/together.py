@@ -51,69 +51,72 @@ class Span:
             yield indices, self.stream.views_of(indices)
 
 
-def corner(folder: str | Path | None, us: Processes) -> Path | None:
-    """Return where a process keeps its finished shards below a folder; alone it is the folder itself."""
-    if folder is None or us.count == 1:
-        return None if folder is None else Path(folder)
-    return Path(folder) / f"{us.rank + 1}-of-{us.count}"
+def spans_of(stream: ViewStream, us: Processes) -> dict[int, Span]:
+    """Return what this process has to see to, by rank; parts without a batch are left out."""
+    found = {rank: Span.of(stream, Processes(rank, us.count)) for rank in us.covered}
+    return {rank: span for rank, span in found.items() if span.n}
 
 
-def together(mine: Span, us: Processes, collect: Callable[[Span], Moments]) -> Moments:
+def corner(folder: Path, rank: int, count: int) -> Path:
+    """Return where finished shards of one part are kept below a folder; that of the only one is the folder itself."""
+    return folder if count == 1 else folder / f"{rank + 1}-of-{count}"
+
+
+def together(
+    stream: ViewStream, folder: Path | None, us: Processes, collect: Callable[[Span, Path | None], Moments]
+) -> Moments | None:
     """Return the moments of the samples of all processes, the same ones everywhere.
 
     Args:
-        mine: What this process goes over; it may be empty.
+        stream: The views.
+        folder: Where finished shards are kept, or ``None``.
         us: The processes.
-        collect: The moments of a span that is not.
+        collect: The moments of a span, whose shards are kept in a folder.
 
     Returns:
-        Their moments, merged in the order of the processes.
+        Their moments, merged in the order of the processes; of a job that is apart its own, if it has a batch.
     """
-    part = collect(mine) if mine.n else None
     total: Moments | None = None
-    for found in _moments_of_each(part, us):
-        if found is not None:
-            total = found if total is None else total + found
-    assert total is not None
+    for rank, span in spans_of(stream, us).items():
+        total = _plus(total, collect(span, None if folder is None else corner(folder, rank, us.count)))
+    if not us.talking:
+        return total
+    # Plain fields, not the object: what crosses between processes are numbers and arrays.
+    mine = None if total is None else {field.name: getattr(total, field.name) for field in fields(total)}
+    total = None
+    for found in us.parts(mine):
+        total = total if found is None else _plus(total, Moments(**found))
     return total
 
 
-def _moments_of_each(part: Moments | None, us: Processes) -> Iterator[Moments | None]:
-    if us.count == 1:
-        yield part
-        return
-    # Plain fields, not the object: what crosses between processes are numbers and arrays.
-    mine = None if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
-    for found in us.parts(mine):
-        yield None if found is None else Moments(**found)
+def _plus(total: Moments | None, part: Moments) -> Moments:
+    return part if total is None else total + part
 
 
 def rows_together(
-    mine: Span, folder: Path, us: Processes, budget: Budget, store: Callable[[Span, Path], None]
-) -> RowStore:
+    stream: ViewStream, folder: Path, us: Processes, budget: Budget, store: Callable[[Span, Path], None]
+) -> RowStore | None:
     """Return one store of the rows of all processes, in a folder that all of them see.
 
     Args:
-        mine: What this process goes over; it may be empty.
+        stream: The views.
         folder: Of the whole store.
         us: The processes.
         budget: What objectives may keep of the rows.
         store: Writes the rows of a span to a folder.
 
     Returns:
-        The store.
+        The store; ``None`` for a job that is apart.
     """
-    if us.count == 1:
-        store(mine, folder)
-        return RowStore.open(folder, memory_budget=budget)
-    place = corner(folder, us)
-    assert place is not None
-    if mine.n and not (folder / "store.json").exists():
-        store(mine, place)
+    places = {rank: corner(folder, rank, us.count) for rank in range(us.count)}
+    if us.count == 1 or not (folder / "store.json").exists():
+        for rank, span in spans_of(stream, us).items():
+            store(span, places[rank])
+    if us.kind == "apart":
+        return None
     us.wait()
-    if us.first and not (folder / "store.json").exists():
-        places = [corner(folder, Processes(rank, us.count)) for rank in range(us.count)]
-        found = [path for path in places if path is not None and path.is_dir()]
+    if us.count > 1 and us.first and not (folder / "store.json").exists():
+        found = [path for path in places.values() if path.is_dir()]
         join_stores(found, folder)
         for path in found:
             shutil.rmtree(path, ignore_errors=True)

@@ -200,12 +200,13 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 budget=self._budget,
                 progress=self.progress and not counted,
             )
+        us = current()
+        self.processes_, self.work_ = us.count, phases.spent
+        if us.kind == "apart":
+            return self  # its part of the pass is kept; solving takes all of them
         with phases.open(SOLVE):
-            us = current()
             found = self.solved(self.data_, damping=self.damping, relative=self.relative) if us.first else None
             self.solution_ = cast(Solution, us.share(found))
-        self.processes_ = us.count
-        self.work_ = phases.spent
         return self
 
     def refit(self, **changes: Any) -> Krepes:

@@ -77,7 +77,7 @@ def _recipe(path: Path) -> Any:
     """Return the recipe beside stored weights, or nothing where there is none."""
     if not (path.is_file() and path.with_suffix(".safetensors").is_file()):
         return None
-    return json.loads(path.read_text()).get("settings")
+    return _plain(Settings.from_dict(json.loads(path.read_text())["settings"]))  # a setting added since has its default
 
 
 def _plain(settings: Settings) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ def fit(
     concepts: Sequence[str] = (),
     predictions: str | None = None,
     progress: bool = True,
+    bring: Callable[[Path], None] | None = None,
 ) -> Workspace:
     """Open the data, load or train the encoder, fit, and save a run folder that holds all of it.
 
@@ -58,12 +59,15 @@ def fit(
         concepts: ``column=value`` that later audits will look for: checked now, not used.
         predictions: Column with a classifier's classes, for later audits: checked now, not used.
         progress: Show progress bars.
+        bring: Puts finished shards of others into the folder of unfinished work.
 
     Returns:
         The workspace.
     """
     settings, progress = completed(settings), progress and current().first
     with claimed(folder, settings.to_dict()) as work:
+        if bring is not None:
+            bring(work)
         dataset = open_dataset(settings)
         train, test = split(dataset.n, settings)
         _require_asked(dataset, train, groups, concepts, predictions)
@@ -76,7 +80,7 @@ def fit(
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
         workspace = Workspace(settings, dataset, train, dataset, test, stream, model, (), recipe, Path(folder))
         model.fit(stream, ids=workspace.train_ids, workdir=work)
-        if not current().first:
+        if not current().first or current().kind == "apart":
             return workspace
         files = run_files(settings, dataset, encoder, {"train": train, "test": test}, recipe)
         rows = work / ROWS

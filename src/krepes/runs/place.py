@@ -31,8 +31,8 @@ def claimed(folder: str | Path, begun: dict[str, Any]) -> Generator[Path, None, 
         begun: The settings, as plain JSON values, that say whether unfinished work belongs to this call.
 
     Yields:
-        The folder for unfinished work, removed when the block ends well. Of several processes the first holds the
-        folder, and all get the same place.
+        The folder for unfinished work, removed when the block ends well, unless it is a part that a job leaves. Of
+        several processes the first holds the folder, and all get the same place.
 
     Raises:
         RunFolderError: If the place is not ours, cannot be written to, or another process is writing there.
@@ -57,7 +57,8 @@ def claimed(folder: str | Path, begun: dict[str, Any]) -> Generator[Path, None, 
         us.share(str(work.absolute()))
         yield work
         us.wait()
-        shutil.rmtree(work, ignore_errors=True)
+        if us.kind != "apart":
+            shutil.rmtree(work, ignore_errors=True)
     finally:
         lock.release()
 

@@ -112,6 +112,11 @@ def require_textual(settings: Settings) -> None:
             f"{flag('landmarks')}: {settings.landmarks} {reason}. For texts choose rpcholesky, leverage-nystrom, "
             f"leverage-hutchinson or uniform."
         )
-    for key in ("mean", "std", "schema"):
+    for key in ("mean", "std", "schema", "exclude"):
         if getattr(settings, key):
-            raise InvalidInputError(f"{flag(key)} has no meaning for texts: leave it out.")
+            raise InvalidInputError(f"{flag(key)} has no meaning for texts, which are all that the encoder sees.")
+    if "dropout" in {settings.augment, settings.second_augment} and registry.adapter(settings.encoder) is not None:
+        raise InvalidInputError(
+            f"{flag('augment')}: dropout needs an encoder that takes the noise as an argument, and {settings.encoder} "
+            f"does not. Choose words."
+        )

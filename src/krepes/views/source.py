@@ -186,8 +186,8 @@ def _require_numbers(data: Batch) -> None:
     for leaf in batches.leaves(data):
         if isinstance(leaf, str):
             raise InvalidInputError(
-                "the source holds texts, and an encoder takes tokens. Pass krepes.data.tokenized(texts), with the "
-                "tokenizer of your encoder if it is not the one of this package."
+                "the source holds a str, and an encoder takes tokens. Of texts pass krepes.data.tokenized(texts), with "
+                "the tokenizer of your encoder if it is not the one of this package; leave any other text out."
             )
         if not isinstance(leaf, (Tensor, np.ndarray)):
             raise InvalidInputError(
