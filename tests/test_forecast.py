@@ -78,20 +78,9 @@ def test_nothing_is_written_and_the_table_is_printed(folder, tmp_path, monkeypat
     asked = settings(folder, tmp_path)
     monkeypatch.chdir(tmp_path)
     before = sorted(os.listdir())
-    words = [
-        "fit",
-        asked.data,
-        "--size",
-        "12",
-        "--encoder",
-        "convnet",
-        "--weights",
-        asked.weights,
-        "-m",
-        "8",
-        "-h",
-        "4",
-    ]
+    flags = {"--size": "12", "--encoder": "convnet", "--weights": asked.weights, "-m": "8", "-h": "4"}
+    words = ["fit", asked.data, *[word for pair in flags.items() for word in pair]]
+    words += ["--encoder-option", "width=8", "--encoder-option", "out=6"]
     done = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
