@@ -17,7 +17,8 @@ from krepes.data.text import HIDDEN, printable
 from krepes.data.values import groups
 from krepes.figures.style import new_figure
 from krepes.report import render
-from krepes.report.content import Cell, Paragraph, Part, Report, Section, Table
+from krepes.report.blocks import Cell, Paragraph, Table
+from krepes.report.content import Part, Report, Section
 
 figures.render(new_figure(1.0), format="svg")  # matplotlib makes its caches when it is first used
 
