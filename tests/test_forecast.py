@@ -74,6 +74,12 @@ def test_a_count_that_depends_on_the_data_is_called_an_estimate(tmp_path, genera
     assert not found.exact and counts["training"] == 2 * 2 * 64 and counts["pass"] == 2 * (72 - 8)
 
 
+def test_a_table_is_forecast_with_the_training_of_its_encoder():
+    asked = Settings(data="applicants", label="group", max_rows=300, epochs=2, m=8, h=4)
+    counts = forecast(asked).table.set_index("phase")["samples through the encoder"]
+    assert counts["training"] == 2 * 2 * 240 and counts["pass"] == 2 * (240 - 8)
+
+
 def test_nothing_is_written_and_the_table_is_printed(folder, tmp_path, monkeypatch):
     asked = settings(folder, tmp_path)
     monkeypatch.chdir(tmp_path)

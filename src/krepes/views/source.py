@@ -138,7 +138,7 @@ def as_source(data: Any) -> tuple[Source, int | None]:
 
     Args:
         data: A tensor, an array (mapped or not), a mapping, tuple or list of them, an `ArrayFile`, `TokenizedTexts`, a
-            map-style Dataset, a DataLoader, or `RowsOf` any of these.
+            map-style Dataset, a DataLoader, `RowsOf` any of these, or what this function returned.
 
     Returns:
         The source, and the batch size if ``data`` is a DataLoader.
@@ -148,7 +148,7 @@ def as_source(data: Any) -> tuple[Source, int | None]:
     """
     if isinstance(data, DataLoader):
         return _of_loader(data)
-    if isinstance(data, (ArrayFile, RowsOf, TokenizedTexts)):
+    if isinstance(data, (ArrayFile, ArraySource, DatasetSource, RowsOf, TokenizedTexts)):
         return data, None
     if isinstance(data, IterableDataset):
         raise InvalidInputError(
