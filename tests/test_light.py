@@ -135,6 +135,12 @@ def test_the_same_run_twice_is_stable_throughout(results):
     assert found.found and found.stable == len(found.found) and not any(one.apart for one in found.standings)
 
 
+def test_what_one_run_did_not_look_for_is_neither_stable_nor_lost(results):
+    found = compare({"a": results, "b": {**results, "deletion": replace(results["deletion"], findings=())}})
+    assert found.stable == len(found.found) and [one.audit for one in found.elsewhere] == ["deletion"]
+    assert found.sentence().endswith("1 other could not be looked for in every run.") and found.mark("deletion") == ""
+
+
 def test_short_sentences_say_what_their_tables_say(results):
     same = results["faithfulness"].table.set_index("measure").loc["same decision", "estimate"]
     assert percent(same) in results["faithfulness"].plain
@@ -147,10 +153,11 @@ def test_short_sentences_say_what_their_tables_say(results):
 
 
 def test_the_report_marks_what_stands_and_gives_itself_as_json(study, results):
-    other = {**results, "consistency": replace(results["consistency"], findings=())}
+    lost = tuple(replace(one, stands=False) for one in results["consistency"].findings)
+    other = {**results, "consistency": replace(results["consistency"], findings=lost)}
     marked = replace(study, standing=compare({"this run": results, "other": other}))
     report = report_of(marked, results=(results, {}))
-    assert report.section("faithfulness").mark == "stable: 1 of 1 finding in all 2 runs"
+    assert report.section("faithfulness").mark == "stable: 1 of 1 finding in both runs"
     assert report.section("consistency").mark.startswith("not stable")
     assert "stable: 1 of 1 finding" in render(report)
     found = json.loads(json.dumps(report.to_dict()))["parts"][0]

@@ -148,5 +148,5 @@ def _stable(study: Study) -> Rule:
         return Rule(asks, "not measured: one run", bars, "grey", f"{how} repeats it with other seeds.")
     share = found.stable / len(found.found)
     light: Light = "green" if share >= STABLE[0] else "amber" if share >= STABLE[1] else "red"
-    measured = f"{found.stable} of {count(len(found.found), 'finding')} in all {len(found.runs)} runs"
+    measured = f"{found.stable} of {count(len(found.found), 'finding')} in {found.everywhere}"
     return Rule(asks, measured, bars, light, "" if light == "green" else "Believe only those that stand in every run.")

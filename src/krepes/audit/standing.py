@@ -69,13 +69,23 @@ class Comparison:
     standings: tuple[Standing, ...]
 
     def of(self, audit: str) -> tuple[Standing, ...]:
-        """Return the findings of an audit that stand in some run."""
-        return tuple(one for one in self.standings if one.audit == audit and one.found)
+        """Return the findings of an audit that stand in some run and were looked for in all."""
+        return tuple(one for one in self.found if one.audit == audit)
 
     @property
     def found(self) -> tuple[Standing, ...]:
-        """Findings that stand in some run."""
-        return tuple(one for one in self.standings if one.found)
+        """Findings that stand in some run and were looked for in all."""
+        return tuple(one for one in self.standings if one.found and None not in one.stands)
+
+    @property
+    def elsewhere(self) -> tuple[Standing, ...]:
+        """Findings that stand in some run and were not looked for in another: neither stable nor unstable."""
+        return tuple(one for one in self.standings if one.found and None in one.stands)
+
+    @property
+    def everywhere(self) -> str:
+        """All runs, in words."""
+        return "both runs" if len(self.runs) == 2 else f"all {len(self.runs)} runs"
 
     @property
     def stable(self) -> int:
@@ -89,20 +99,23 @@ class Comparison:
             return ""
         kept = sum(one.stable for one in found)
         word = "stable" if kept == len(found) else "not stable" if not kept else "partly stable"
-        return f"{word}: {kept} of {count(len(found), 'finding')} in all {len(self.runs)} runs"
+        return f"{word}: {kept} of {count(len(found), 'finding')} in {self.everywhere}"
 
     def sentence(self) -> str:
         """Return how many findings stand in every run, and the first that do not."""
         found = self.found
+        apart = (
+            f" {count(len(self.elsewhere), 'other')} could not be looked for in every run." if self.elsewhere else ""
+        )
         if not found:
-            return f"Nothing was found in any of {count(len(self.runs), 'run')}."
-        start = f"{self.stable} of {count(len(found), 'finding')} stand in all {len(self.runs)} runs"
+            return f"Nothing was found in any of {count(len(self.runs), 'run')}.{apart}"
+        start = f"{self.stable} of {count(len(found), 'finding')} stand in {self.everywhere}"
         lost = [one for one in found if not one.stable]
         if not lost:
-            return f"{start}."
+            return f"{start}.{apart}"
         named = "; ".join(f"{one.name} ({one.word})" for one in lost[:3])
         rest = f"; and {count(len(lost) - 3, 'other')}" if len(lost) > 3 else ""
-        return f"{start}. Not stable: {named}{rest}."
+        return f"{start}. Not stable: {named}{rest}.{apart}"
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each finding and run."""

@@ -123,12 +123,12 @@ def diff(
 def _show(found: Comparison, everything: bool) -> None:
     rows = [
         (
-            "stable" if one.stable else "not stable",
+            "not asked" if None in one.stands else "stable" if one.stable else "not stable",
             one.name,
             *("–" if estimate is None else f"{estimate}" for estimate in one.estimates),
             one.word + ("; intervals apart" if one.apart else ""),
         )
-        for one in (found.standings if everything else found.found)
+        for one in (found.standings if everything else (*found.found, *found.elsewhere))
     ]
     show_rows("findings", ["answer", "finding", *found.runs, "where"], rows, [])
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from krepes.report.blocks import Block, Chooser, Facts, Paragraph, Sheets, Table, Titled, Warnings
+from krepes.report.blocks import Block, Chooser, Facts, Paragraph, Quotes, Sheets, Table, Titled, Warnings
 from krepes.report.content import Front, Part, Report, Section
 
 
@@ -57,6 +57,10 @@ def _said(blocks: tuple[Block, ...]) -> Iterator[dict[str, Any]]:
             yield {"warnings": list(block.texts)}
         elif isinstance(block, Facts):
             yield {"facts": dict(block.items)}
+        elif isinstance(block, Quotes):
+            yield {
+                "texts": [{"name": one.title, "text": str(one.text), "about": list(one.lines)} for one in block.quotes]
+            }
         elif isinstance(block, Titled):
             yield {"title": block.title, "said": list(_said(block.blocks))}
         elif isinstance(block, Chooser):

@@ -17,7 +17,7 @@ from krepes.report.wording import cell, heads
 
 
 def portrait(desk: Desk, row: int) -> tuple[Block, ...]:
-    """Return a training sample as a person sees it: its picture, words or columns; nothing if it has none.
+    """Return a training sample as a person sees it: its picture, or its columns; nothing if it has neither.
 
     Args:
         desk: What is known.
@@ -49,7 +49,7 @@ def beside(desk: Desk, caption: str, place: int, bonds: Sequence[Bond]) -> tuple
         bonds: The training samples.
 
     Returns:
-        Pictures, texts, a table of columns with those that differ most first, or a plain list.
+        Pictures, a table of columns with those that differ most first, or a plain list.
     """
     study = desk.study
     if not bonds:

@@ -1,8 +1,8 @@
-"""The demo: encoders of made-up people, drawn pictures and made-up reviews, trained on the spot, on one page.
+"""The demo: encoders of made-up people, of drawn pictures and of reviews, trained on the spot and audited on one page.
 
-Each has a planted truth. The people's sex is hidden from the encoder, and their occupation gives it away. The pictures
-show an object before a ground, and an encoder that was never told what matters sorts them by the ground. Some reviews
-were paid for, and their words give it away.
+All have a planted truth. The people's sex is hidden from the encoder, and their occupation gives it away. The pictures
+show an object before a ground, and an encoder that was never told what matters sorts them by the ground. Some of the
+reviews were paid for, and their words say so.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from krepes.runs.fitting import fit
 from krepes.runs.settings import Settings
 
 TITLE = "KREPES demo"
-MANY = 600
-"""Reviews."""
-TABLE, REVIEWS = "people.csv", "reviews.csv"
+TABLE, TEXTS = "people.csv", "reviews.csv"
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,13 @@ def cases(table: str, texts: str) -> dict[str, Case]:
         h=24,
         epochs=12,
     )
-    words = Settings(
-        data=texts, text_column="review", label="product", sensitive=("paid",), m=100, h=24, epochs=20, batch_size=128
+    paid = Settings(
+        data=texts, text_column="review", label="product", encoder_options={"out": 32}, m=100, h=24, epochs=20
     )
     return {
         "people": Case("People whose sex was hidden from the encoder", hidden, concepts=("occupation=nurse",)),
         "drawings": Case("Drawn pictures: object or ground?", pictures, ("ground",), ("ground=sea", "colour=red")),
-        "reviews": Case("Reviews of which some were paid for", words, ("paid",)),
+        "reviews": Case("Reviews of which some were paid for", paid, ("paid",)),
     }
 
 
@@ -96,7 +94,7 @@ def run_demo(out: Path, *, progress: bool = True, smaller: float = 1.0) -> Made:
     Same machine, same bytes.
 
     Args:
-        out: Folder for ``report.html``, ``people.csv`` and ``runs/``; made if it is not there.
+        out: Folder for ``report.html``, ``people.csv``, ``reviews.csv`` and ``runs/``; made if it is not there.
         progress: Show bars.
         smaller: Share of the rows, landmarks and epochs to take; less than 1 is for a quick look.
 
@@ -107,8 +105,7 @@ def run_demo(out: Path, *, progress: bool = True, smaller: float = 1.0) -> Made:
     # One thread: networks this small gain nothing from a second, and sums then have the same order everywhere.
     torch.set_num_threads(1)
     try:
-        table = write_csv(people(), out / TABLE)
-        texts = write_csv(reviews(MANY, seed=0), out / REVIEWS)
+        table, texts = write_csv(people(), out / TABLE), write_csv(reviews(600), out / TEXTS)
         made = {
             name: _part(case, out / "runs" / f"demo-{name}", progress, smaller)
             for name, case in cases(str(table), str(texts)).items()

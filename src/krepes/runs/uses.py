@@ -30,8 +30,10 @@ def column_uses(space: Workspace, groups: Sequence[str] = (), label: str | None 
     table, encoding, settings = space.data.table, space.data.encoding, space.settings
     if table is None:
         return ()
-    if encoding is None:  # attributes of pictures: the encoder sees the pixels
-        return tuple(ColumnUse(str(name), "judging only", "", "describes the pictures") for name in table)
+    if encoding is None:  # the encoder sees pixels or texts, and what stands beside them judges
+        seen = ColumnUse(settings.text_column or "text", "seen", "text") if space.data.texts is not None else None
+        beside = [ColumnUse(str(name), "judging only", "", "stands beside the samples") for name in table]
+        return (*([seen] if seen else []), *beside)
     known = {column.name: column for column in encoding.schema.columns}
     judging = {label or settings.label: "the label: it judges and never reaches the fit"}
     found = []

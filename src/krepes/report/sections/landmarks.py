@@ -63,9 +63,12 @@ def _shown(desk: Desk, weights: Tensor, order: Tensor) -> Block:
             cards.append(Card(desk.train_name(row), thumbnail(picture, alt), lines, "", desk.link(row)))
         return Gallery(f"The {len(cards)} landmarks that carry most", tuple(cards))
     if quotable(study):
-        about = {l: f"{percent(float(weights[l]))} of the change" for l in strongest}
-        quotes = [quoted_row(desk, desk.rows[l], (about[l],), link=desk.link(desk.rows[l])) for l in strongest]
-        return Quotes(f"The {len(quotes)} landmarks that carry most", tuple(quotes))
+        shares = {desk.rows[l]: f"{percent(float(weights[l]))} of the change" for l in strongest}
+        quotes = tuple(
+            quoted_row(desk, row, (share, *([f"class {desk.class_of(row)}"] if study.label_of else [])))
+            for row, share in shares.items()
+        )
+        return Quotes(f"The {len(quotes)} landmarks that carry most", quotes)
     table = None if study.tables is None else study.tables[0]
     names = ["landmark", "share of the change", *(["class"] if study.label_of else [])]
     rows = []
