@@ -148,6 +148,20 @@ def test_mean_and_features_come_from_one_look(make):
     assert mean.square == pytest.approx(slow.square, rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["exact", "sketch"])
+def test_features_that_were_seen_with_the_reference_are_those_of_the_same_samples(kind):
+    X = pictures(60).double()
+    fitted = model(conv().double(), kernel_kind=kind, reference=25).fit(X)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    reference, pool = order[:25].sort().values, order[:50].sort().values
+    fitted.reference_ = X[reference]
+    candidates = Candidates.of(fitted, "rpcholesky", pool, reference)
+    _, seen = candidates.look(fitted)
+    for wanted in (pool, reference, order[30:40], order.flip(0)):
+        found = candidates._features(fitted, candidates.sketch, seen, wanted)
+        assert_close(found, candidates.sketch.features(X[wanted]), rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("objective", ["barlow_twins", "kpca"])
 def test_rows_of_landmarks_are_not_made_again_and_change_nothing(objective):
     X, calls = pictures(50).double(), []
