@@ -34,7 +34,7 @@ def test_occupation_gives_sex_away_and_nothing_else_does():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The demo at a seventh of its size, its pictures by a network that takes a second and not a minute."""
+    """The demo at a twelfth of its size, its pictures by a network that takes a second and not a minute."""
     planned, threads = demo.cases, torch.get_num_threads()
 
     def quick(table, texts):
@@ -44,7 +44,7 @@ def made(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(demo, "cases", quick)
-        found = demo.run_demo(tmp_path_factory.mktemp("demo"), progress=False, smaller=0.15)
+        found = demo.run_demo(tmp_path_factory.mktemp("demo"), progress=False, smaller=0.08)
     assert torch.get_num_threads() == threads
     return found
 
