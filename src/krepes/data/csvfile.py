@@ -10,6 +10,7 @@ import csv
 import re
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,7 @@ def _require_whole_lines(path: Path, header: list[str], delimiter: str) -> None:
 def _keep_thousands(path: Path, frame: pd.DataFrame, options: dict[str, Any]) -> None:
     """Put back the texts of columns that were read as decimals but may be thousands: ``1.234`` beside ``12``."""
     doubtful = [name for name in frame.columns if _could_be_thousands(frame[name])]
-    if not doubtful:
-        return
-    places = [list(frame.columns).index(name) for name in doubtful]
-    with foreign(f"{named(path)} cannot be read again", "Do not change the file while it is read."):
-        with open_text(path) as text:
-            texts = pd.read_csv(text, usecols=places, dtype=str, **options)
-    for place, name in enumerate(doubtful):
-        column = texts.iloc[:, place]
+    for name, column in _as_texts(path, frame, doubtful, options):
         if all(THOUSANDS.fullmatch(value.strip()) for value in column.dropna().unique()):
             frame[name] = column
 
@@ -146,16 +140,23 @@ def _keep_thousands(path: Path, frame: pd.DataFrame, options: dict[str, Any]) ->
 def _keep_codes(path: Path, frame: pd.DataFrame, options: dict[str, Any]) -> None:
     """Put back the texts of whole numbers of which some start with a zero: ``01067`` is a code and no number."""
     doubtful = [name for name in frame.columns if _could_be_codes(frame[name])]
-    if not doubtful:
+    for name, column in _as_texts(path, frame, doubtful, options):
+        if column.str.fullmatch(r"\s*0\d+\s*").any():
+            frame[name] = column
+
+
+def _as_texts(
+    path: Path, frame: pd.DataFrame, names: list[Any], options: dict[str, Any]
+) -> Iterator[tuple[Any, pd.Series[Any]]]:
+    """Yield columns of the file as they are written; it is read again only if there are any."""
+    if not names:
         return
-    places = [list(frame.columns).index(name) for name in doubtful]
+    places = [list(frame.columns).index(name) for name in names]
     with foreign(f"{named(path)} cannot be read again", "Do not change the file while it is read."):
         with open_text(path) as text:
             texts = pd.read_csv(text, usecols=places, dtype=str, **options)
-    for place, name in enumerate(doubtful):
-        column = texts.iloc[:, place]
-        if column.str.fullmatch(r"\s*0\d+\s*").any():
-            frame[name] = column
+    for place, name in enumerate(names):
+        yield name, texts.iloc[:, place]
 
 
 def _could_be_codes(column: pd.Series[Any]) -> bool:

@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 import torch
 
+from krepes.attribution import attribute
 from krepes.concepts import ConceptVector
 from krepes.concepts.vector import FEWEST
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
 from krepes.explore.cards import Cards, Json
 from krepes.explore.room import Array
-from krepes.explore.state import State, attribution_of
+from krepes.explore.state import State
 from krepes.influence import movement
 from krepes.influence.measures import spread
 
@@ -81,7 +82,7 @@ class Ideas:
         trained = chosen[chosen < self.state.subject.n]
         X = self.state.subject.samples(torch.from_numpy((trained if len(trained) else chosen)[:64]))
         with self.state.lock:
-            parts = attribution_of(self.state.subject, X).toward(found.v).mean(0).numpy()
+            parts = attribute(self.state.subject.model, X).toward(found.v).mean(0).numpy()
         first = np.argsort(-np.abs(parts), kind="stable")[:K]
         return {
             "toward": [self.cards.brief(i, pull=float(pulled[i])) for i in order[::-1][:K]],

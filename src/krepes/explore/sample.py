@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from krepes.attribution import attribute
 from krepes.errors import InvalidInputError
 from krepes.explore.cards import LONG, Cards, Json
 from krepes.explore.room import Array
-from krepes.explore.state import State, attribution_of
+from krepes.explore.state import State
 
 K = 6
 """Landmarks, rows and neighbours that a list shows."""
@@ -38,7 +39,7 @@ class Samples:
         subject = self.state.subject
         X = subject.samples(torch.tensor([row]))
         with self.state.lock:
-            found = attribution_of(subject, X)
+            found = attribute(subject.model, X)
         near = self._nearest(row)
         return {
             **self.cards.brief(row, values=self.cards.values(row, LONG)),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from krepes.attribution import Attribution
+from krepes.attribution import attribute
 from krepes.budget import Budget
 from krepes.explore.causes import Causes
 from krepes.explore.compressed import why_not
@@ -66,7 +66,7 @@ class Gathered:
                 for start in range(side, stop, size):
                     rows = slice(start, min(start + size, stop))
                     X = subject.samples(torch.arange(rows.start, rows.stop))
-                    found = attribution_of(subject, X)
+                    found = attribute(subject.model, X)
                     embedded = model.solution_.theta[: len(model.A_)]
                     Zs = found.K_tm.flatten(1) @ embedded + model.gamma_
                     E = None if encoder is None else encoder.encode(X)
@@ -76,20 +76,6 @@ class Gathered:
                     close[rows] = found.K_tm.mean(1).amax(1)
                     bar.update(rows.stop - rows.start)
         return cls(latent, Z, shift, first, close)
-
-
-def attribution_of(subject: Subject, X: object, ids: list[object] | None = None) -> Attribution:
-    """Return how the landmarks move samples ``X`` ``(t, ...)``."""
-    model = subject.model
-    K = model.kernel_rows(X)
-    views = (model.p_, len(model.landmark_ids_))
-    return Attribution(
-        K_tm=K.unflatten(1, views),
-        dA=model.dA_.unflatten(0, views),
-        dgamma=model.gamma_,
-        landmark_ids=model.landmark_ids_,
-        sample_ids=range(len(K)) if ids is None else ids,
-    )
 
 
 @dataclass(frozen=True, eq=False)
