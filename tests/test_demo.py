@@ -73,4 +73,4 @@ def test_demo_is_small_and_repeats_to_the_byte(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path / name)  # the page names its runs as they are typed
         contents.append(demo.run_demo(demo.Path("."), progress=False).report.read_bytes())
     assert len({hashlib.sha256(content).hexdigest() for content in contents}) == 1
-    assert len(contents[0]) < 8e6
+    assert len(contents[0]) < 5e6
