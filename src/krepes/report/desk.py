@@ -16,7 +16,7 @@ from krepes.report.blocks import Tone
 from krepes.report.pictures import thumbnail
 
 MOST_SHEETS = 400
-LIGHT = 300_000
+LIGHT = 200_000
 """Bytes that pictures of samples listed in brief may take, seven each."""
 
 
