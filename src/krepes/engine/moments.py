@@ -16,6 +16,9 @@ from torch import Tensor
 
 from krepes.errors import InvalidInputError
 
+PANEL = 512
+"""Rows of the sums that one product fills, from their diagonal on: of a symmetric matrix little more than half."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -99,7 +102,7 @@ class Moments:
 
         def merge(a: Tensor, b: Tensor) -> Tensor:
             # a + share (b - a) keeps what both agree on, the constant corner, exactly as it is.
-            return a + share * (b - a)
+            return torch.lerp(a, b, share)
 
         def merge_scalars(a: float | None, b: float | None) -> float | None:
             return None if a is None or b is None else a + share * (b - a)
@@ -150,7 +153,10 @@ class MomentSum:
     """Running sums of one pass, about a provisional mean: `add` the rows of a batch, `moments` when all are in.
 
     Sums are taken of ``k̄ - s`` with ``s`` the mean of the first batch, so that round-off is relative to the spread of
-    the rows and not to their size; ``k̄ = (I + s e_lastᵀ)(k̄ - s)`` undoes the shift at the end.
+    the rows and not to their size; ``k̄ = (I + s e_lastᵀ)(k̄ - s)`` undoes the shift at the end. All views stand side by
+    side, so that the sums are one symmetric matrix, of which the part above the diagonal is enough. Products are taken
+    in float64: moments go with the squares of the kernel's eigenvalues, so that float32 would leave nothing of a
+    direction whose eigenvalue is below 1e-4 of the largest.
     """
 
     def __init__(self, K: Tensor) -> None:
@@ -174,25 +180,27 @@ class MomentSum:
             InvalidInputError: If the rows do not fit the landmark kernel or the earlier batches.
         """
         p, b, width = Kbar.shape
-        if width != self.K.shape[0] + 1 or (self._S is not None and self._S.shape[0] != p):
+        if width != self.K.shape[0] + 1 or (self._S is not None and len(self._S) != p * width):
             raise InvalidInputError(
                 f"rows (p, b, q + 1) = {tuple(Kbar.shape)} do not fit a landmark kernel {tuple(self.K.shape)}"
-                f"{'' if self._S is None else f' and earlier batches of {self._S.shape[0]} views'}."
+                f"{'' if self._S is None else f' and earlier batches of {len(self._S) // width} views'}."
             )
-        rows = Kbar.to(torch.float64)
         if self._shift is None or self._S is None:
-            self._shift = torch.nn.functional.pad(rows.mean((0, 1))[:-1], (0, 1))
-            self._S = rows.new_zeros(p, p, width, width)
-        rows = rows - self._shift
-        for u in range(p):
-            for v in range(u, p):
-                self._S[u, v].addmm_(rows[u].T, rows[v])
+            first = Kbar.sum((0, 1), dtype=torch.float64) / (p * b)
+            self._shift = torch.nn.functional.pad(first[:-1], (0, 1))
+            self._S = first.new_zeros(p * width, p * width)
+        rows = Kbar.transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format, copy=True)  # (b, p, q + 1)
+        rows -= self._shift
+        flat = rows.view(b, p * width)
+        for start in range(0, p * width, PANEL):
+            panel = slice(start, start + PANEL)
+            self._S[panel, start:].addmm_(flat[:, panel].T, flat[:, start:])
         self.n += b
         if diagonal is not None:
             self._trace = _plus(self._trace, diagonal.to(torch.float64).sum() / p)
         if X is not None:
             X = X.to(torch.float64)
-            self._KX = _plus(self._KX, torch.einsum("pbk,pbd->kd", rows, X) / p)
+            self._KX = _plus(self._KX, torch.einsum("bpk,pbd->kd", rows, X) / p)
             self._XX = _plus(self._XX, X.square().sum() / p)
 
     def moments(self) -> Moments:
@@ -209,7 +217,7 @@ class MomentSum:
         KX = None if self._KX is None else self._KX / self.n
         return Moments(
             n=self.n,
-            M=_unshift(self._S / self.n, self._shift),
+            M=_unshift(self._S, self.n, self._shift),
             K=self.K,
             trace=None if self._trace is None else float(self._trace / self.n),
             KX=None if KX is None else KX + torch.outer(self._shift, KX[-1]),
@@ -240,19 +248,32 @@ def moments_of(Kbar: Tensor, K: Tensor, *, diagonal: Tensor | None = None, X: Te
     return total.moments()
 
 
-def _unshift(C: Tensor, shift: Tensor) -> Tensor:
-    """Return ``M`` from the moments ``C`` ``(p, p, q + 1, q + 1)`` about ``shift`` (upper triangle of views filled)."""
-    p = C.shape[0]
-    mean = [C[u, u, :, -1] for u in range(p)]
-    M = torch.empty_like(C)
+def _unshift(S: Tensor, n: int, shift: Tensor) -> Tensor:
+    """Return ``M`` from sums ``S`` about ``shift``, ``(p (q + 1), p (q + 1))`` and filled above the diagonal alone."""
+    width = len(shift)
+    p = len(S) // width
+    blocks = S.view(p, width, p, width)
+    mean = [blocks[u, :, u, -1] / n for u in range(p)]
+    M = S.new_empty(p, p, width, width)
     for u in range(p):
         for v in range(u, p):
-            block = (C[u, v] + C[u, v].T) / 2 if u == v else C[u, v].clone()
+            block = torch.div(blocks[u, :, v], n, out=M[u, v])
             # The border is one sum written in several blocks: equal bits make centred blocks vanish there exactly.
             block[:, -1], block[-1, :] = mean[u], mean[v]
-            block = block + torch.outer(shift, mean[v]) + torch.outer(mean[u], shift) + torch.outer(shift, shift)
-            M[u, v], M[v, u] = block, block.T
+            block.addr_(shift, mean[v]).addr_(mean[u], shift).addr_(shift, shift)
+            if u == v:
+                _mirror(block)
+            else:
+                M[v, u] = block.T
     return M
+
+
+def _mirror(block: Tensor) -> None:
+    """Copy what is above the diagonal below it."""
+    for start in range(0, len(block), PANEL):
+        corner = block[start : start + PANEL, start : start + PANEL]
+        corner.copy_(corner.triu() + corner.triu(1).T)
+        block[start + PANEL :, start : start + PANEL] = block[start : start + PANEL, start + PANEL :].T
 
 
 def _plus(total: Tensor | None, term: Tensor) -> Tensor:

@@ -65,6 +65,7 @@ class EmpiricalNTK(Kernel):
         contraction: torch.dtype | None = None,
     ) -> None:
         require_range(heads, "heads", low=1)
+        self._converted: tuple[MeanFeature, list[Tensor]] | None = None
         self.budget, self.contraction = Budget.of(memory_budget), contraction
         self.tangent = Tangent(
             encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
@@ -119,16 +120,14 @@ class EmpiricalNTK(Kernel):
         squares = torch.zeros(n, dtype=torch.float64, device=device)
         dots = torch.zeros(n, dtype=torch.float64, device=device)
         embeddings = []
+        along = self._along(mean)
         for rows, forms in self.chunks(X, m=prepared.m):
             embeddings.append(embedding(forms))
             exact = None  # sums over long inner dimensions arrive in float64 and stay there until the end
-            for i, (form, side) in enumerate(zip(forms, prepared.sides, strict=True)):
-                v = mean.content[i] if mean is not None else None
-                part = side.contract(form, square=diagonal, v=v, budget=self.budget, dtype=self.contraction)
-                if part.K is not None and part.K.dtype == torch.float64 != dtype:
+            for form, side, v in zip(forms, prepared.sides, along or [None] * len(forms), strict=True):
+                part = side.contract(form, K[rows], square=diagonal, v=v, budget=self.budget, dtype=self.contraction)
+                if part.K is not None:
                     exact = part.K if exact is None else exact.add_(part.K)
-                elif part.K is not None:
-                    K[rows] += part.K
                 squares[rows] += part.square if part.square is not None else 0.0
                 dots[rows] += part.dot if part.dot is not None else 0.0
             if exact is not None:
@@ -170,6 +169,14 @@ class EmpiricalNTK(Kernel):
             if beside is not None:
                 beside(forms)
         return MeanFeature(content=sums, square=float(sum(v.square().sum() for v in sums)))
+
+    def _along(self, mean: MeanFeature | None) -> list[Tensor] | None:
+        """Return a mean feature in the encoder's type, converted once however many batches ask for it."""
+        if mean is None:
+            return None
+        if self._converted is None or self._converted[0] is not mean:
+            self._converted = (mean, [v.to(self.tangent.dtype) for v in mean.content])
+        return self._converted[1]
 
     def coverage(self) -> list[ParameterRule]:
         """Return each parameter with the rule that served it; known after the first samples."""

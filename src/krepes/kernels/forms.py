@@ -56,6 +56,14 @@ class Form(ABC):
     def costs(self) -> tuple[float, float, float]:
         """Return multiply-adds: per pair by factors, per pair explicitly, and for writing out one sample's gradient."""
 
+    def add_gram(self, other: Form, K: Tensor) -> Tensor | None:
+        """Add ``<G_i, G'_j>`` by factors to ``K`` ``(n, m)``; what was summed in another type is returned instead."""
+        part = self.gram(other)
+        if part.dtype != K.dtype:
+            return part
+        K += part
+        return None
+
     def route(self, m: int) -> str:
         """Return ``"factors"`` or ``"explicit"``, whichever costs less per row against ``m`` prepared samples."""
         pair_by_factors, pair_explicit, writing = self.costs()
@@ -65,9 +73,13 @@ class Form(ABC):
         """Return how many numbers a sample needs for a moment while its gradient is written out."""
         return int(self.costs()[1])
 
+    def squaring(self) -> int:
+        """Return how many numbers a sample needs for a moment while `square` looks at it."""
+        return self.transient()
+
     def square(self) -> Tensor:
         """Return ``|G_i|²``, ``(n,)``, float64."""
-        return self.explicit().double().square().sum(1)
+        return square_lengths(self.explicit())
 
     def weighted_sum(self, w: Tensor) -> Tensor:
         """Return ``Σ w_i G_i``, ``(P,)``, float64."""
@@ -133,6 +145,11 @@ def matmul(A: Tensor, B: Tensor, dtype: torch.dtype | None) -> Tensor:
     return A @ B if dtype is None else (A.to(dtype) @ B.to(dtype)).to(A.dtype)
 
 
+def square_lengths(x: Tensor) -> Tensor:
+    """Return ``|x_i|²`` along the last axis, summed in float64 without a copy of ``x``."""
+    return torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64).square_()
+
+
 @dataclass(frozen=True)
 class Vector(Form):
     """Gradients small enough to be written out: ``g`` ``(n, P)``."""
@@ -147,6 +164,13 @@ class Vector(Form):
     def gram(self, other: Form) -> Tensor:
         """Return ``g g'ᵀ``, ``(n, m)``."""
         return inner(self.g, other.explicit())
+
+    def add_gram(self, other: Form, K: Tensor) -> Tensor | None:
+        """Add ``g g'ᵀ`` to ``K`` ``(n, m)`` in the product itself where it is short."""
+        if self.g.shape[1] > INNER_BLOCK or self.g.dtype != K.dtype:
+            return super().add_gram(other, K)
+        K.addmm_(self.g, other.explicit().to(K.device).T)
+        return None
 
     def costs(self) -> tuple[float, float, float]:
         """Return the same cost for both routes, so that nothing is ever copied."""
@@ -192,6 +216,14 @@ class Outer(Form):
                 K[i : i + step_n, j : j + step_m] = rows._tile(columns)
         return K
 
+    def add_gram(self, other: Form, K: Tensor) -> Tensor | None:
+        """Add the products of the two small Grams to ``K`` ``(n, m)`` as they are made, for one token."""
+        assert isinstance(other, Outer)
+        if not (self.a.shape[1] == other.a.shape[1] == self.a.shape[2] == 1) or self.a.dtype != K.dtype:
+            return super().add_gram(other, K)
+        K.addcmul_(self._pairs(other, 0), matmul(self.d[:, 0, 0], other.d[:, 0, 0].T, self.dtype))
+        return None
+
     def _pairs(self, other: Outer, group: int) -> Tensor:
         """Return ``[a;1]·[a';1]`` between all tokens of one channel group, ``(n T, m T')``."""
         products = matmul(self.a[:, :, group].flatten(0, 1), other.a[:, :, group].flatten(0, 1).T, self.dtype)
@@ -213,13 +245,25 @@ class Outer(Form):
         elementwise = ELEMENTWISE if T * s > 1 else 0.0
         return T * T * s * (I + O + elementwise), float(s * I * O), float(T * s * I * O)
 
+    @property
+    def _squared_by_tokens(self) -> bool:
+        (_, T, _, I), O = self.a.shape, self.d.shape[3]
+        return T * (I + O) <= I * O
+
+    def squaring(self) -> int:
+        """Return the numbers of the T x T products in float64, or of the written-out gradient."""
+        (_, T, s, I), O = self.a.shape, self.d.shape[3]
+        return s * (T * (I + O) + 3 * T * T) if self._squared_by_tokens else self.transient()
+
     def square(self) -> Tensor:
         """Return ``|G_i|²`` by the cheaper of the T x T products and the written-out gradient."""
-        T = self.a.shape[1]
-        if T * (self.a.shape[3] + self.d.shape[3]) > self.a.shape[3] * self.d.shape[3]:
+        if not self._squared_by_tokens:
             return super().square()
+        one = 1.0 if self.bias else 0.0
+        if self.a.shape[1] == 1:
+            return ((square_lengths(self.a) + one) * square_lengths(self.d)).sum((1, 2))
         a, d = self.a.double(), self.d.double()
-        products = torch.einsum("ntsi,nusi->nstu", a, a) + (1.0 if self.bias else 0.0)
+        products = torch.einsum("ntsi,nusi->nstu", a, a) + one
         return (products * torch.einsum("ntso,nuso->nstu", d, d)).sum((1, 2, 3))
 
     def weighted_sum(self, w: Tensor) -> Tensor:
@@ -232,6 +276,9 @@ class Outer(Form):
         """Return ``Σ_t d_itᵀ V [a_it ; 1]``: one more pass through the layer, not through the gradient."""
         s, O, I = self.a.shape[2], self.d.shape[3], self.a.shape[3]
         V = v.to(self.a.dtype).reshape(s, O, I + self.bias)
+        if s == 1:
+            image = torch.nn.functional.linear(self.a, V[0, :, :I], V[0, :, I] if self.bias else None)
+            return (image * self.d).sum((1, 2, 3))
         image = torch.einsum("ntsi,soi->ntso", self.a, V[..., :I])
         if self.bias:
             image = image + V[..., I]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from krepes.budget import Budget
-from krepes.kernels.forms import Form, Outer, inner, take, written_out
+from krepes.kernels.forms import Form, Outer, inner, square_lengths, take, written_out
 
 WORTH_DROPPING = 0.9
 """Columns are dropped when no more than this share of them is kept: a gather costs a copy of the row side."""
@@ -22,7 +22,7 @@ WORTH_DROPPING = 0.9
 
 @dataclass(frozen=True)
 class Contraction:
-    """What one group adds to the kernel rows of a batch: ``K`` ``(n, m)``, ``|G|²`` and ``<G, v>`` ``(n,)``."""
+    """What one group adds to a batch: ``|G|²`` and ``<G, v>`` ``(n,)``, and ``K`` ``(n, m)`` where it is in float64."""
 
     K: Tensor | None
     square: Tensor | None
@@ -44,26 +44,31 @@ class Side:
     columns: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def contract(
-        self, form: Form, *, square: bool, v: Tensor | None, budget: Budget, dtype: torch.dtype | None
+        self, form: Form, K: Tensor, *, square: bool, v: Tensor | None, budget: Budget, dtype: torch.dtype | None
     ) -> Contraction:
         """Contract the rows of a batch with this side.
 
         Args:
             form: The group's gradients at ``n`` rows.
+            K: The group's part of the kernel rows is added to it, ``(n, m)``.
             square: Whether ``|G|²`` is wanted.
             v: A gradient ``(P,)`` to take the inner product with, or ``None``.
             budget: An eighth of it is what written-out gradients of the rows may take at a time.
             dtype: Type to multiply in, or ``None`` for that of the gradients.
 
         Returns:
-            The group's contribution.
+            The group's contribution, without the part that was added.
         """
         if self.G is not None:
-            return self._explicit(form, self.G, square, v, budget, dtype)
-        K = None
+            found = self._explicit(form, self.G, square, v, budget, dtype)
+            if found.K is not None and found.K.dtype == K.dtype:
+                K += found.K
+                found = replace(found, K=None)
+            return found
+        rest = None
         if self.form is not None:
-            K = _select(_cast(form, dtype), self.columns).gram(_beside(self.form, form))
-        return Contraction(K, squares(form, budget) if square else None, form.dot(v) if v is not None else None)
+            rest = _select(_cast(form, dtype), self.columns).add_gram(_beside(self.form, form), K)
+        return Contraction(rest, squares(form, budget) if square else None, form.dot(v) if v is not None else None)
 
     def gram(self, dtype: torch.dtype | None) -> Tensor | None:
         """Return the Gram matrix of the prepared samples, ``(m, m)``, or ``None`` where all gradients vanish."""
@@ -80,7 +85,7 @@ class Side:
             parts.append(
                 Contraction(
                     inner(rows, G, dtype=dtype),
-                    rows.double().square().sum(1) if square else None,
+                    square_lengths(rows) if square else None,
                     inner(rows, v.to(rows.dtype).unsqueeze(0)).squeeze(1) if v is not None else None,
                 )
             )
@@ -150,7 +155,7 @@ class Prepared:
         step = self.budget.rows(12 * G.shape[1], what="the written-out gradient of a sample", share=1 / 8)
         parts = G.split(step)
         return Measures(
-            torch.cat([part.double().square().sum(1) for part in parts]) if square else None,
+            torch.cat([square_lengths(part) for part in parts]) if square else None,
             torch.cat([inner(part, v.to(part.dtype).unsqueeze(0)).squeeze(1) for part in parts])
             if v is not None
             else None,
@@ -217,7 +222,7 @@ def _beside(form: Form, other: Form) -> Form:
 
 def squares(form: Form, budget: Budget) -> Tensor:
     """Return ``|G_i|²``, ``(n,)``, a few samples at a time: what is written out takes an eighth of the budget."""
-    step = budget.rows(8 * form.transient(), what="the written-out gradient of a sample", share=1 / 8)  # float64
+    step = budget.rows(8 * form.squaring(), what="the written-out gradient of a sample", share=1 / 8)  # float64
     return torch.cat([take(form, slice(i, i + step)).square() for i in range(0, form.n, step)])
 
 
