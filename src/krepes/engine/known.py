@@ -28,12 +28,11 @@ class KnownRows:
     diagonal: Tensor | None = None
 
 
-def with_known(X: Batch, u: int, indices: Tensor, known: KnownRows, kernel: Kernel, prepared: Any, trace: bool) -> Rows:
-    """Return the rows of one view of some samples: those of landmarks from what is known, the others computed.
+def with_known(X: Batch, indices: Tensor, known: KnownRows, kernel: Kernel, prepared: Any, trace: bool) -> Rows:
+    """Return the rows of all views of some samples: those of landmarks from what is known, the others computed.
 
     Args:
-        X: The samples as view ``u`` shows them, ``(b, ...)``.
-        u: The view.
+        X: The samples, one view after the other, ``(p b, ...)``.
         indices: Their places among all samples, ``(b,)``.
         known: The landmarks' rows.
         kernel: The kernel.
@@ -41,17 +40,18 @@ def with_known(X: Batch, u: int, indices: Tensor, known: KnownRows, kernel: Kern
         trace: Whether ``k(x, x)`` is wanted.
 
     Returns:
-        The rows, ``(b, q)``.
+        The rows, ``(p b, q)``.
     """
     place = torch.searchsorted(known.index, indices).clamp_max(len(known.index) - 1)
     old = known.index[place] == indices
     if not bool(old.any()):
         return kernel.rows(X, prepared, diagonal=trace)
-    K = known.K[u, place]
-    diagonal = None if known.diagonal is None else known.diagonal[u, place]
+    K = known.K[:, place].flatten(0, 1)
+    diagonal = None if known.diagonal is None else known.diagonal[:, place].flatten()
     if not bool(old.all()):
-        found = kernel.rows(batches.take(X, ~old), prepared, diagonal=trace)
-        K[~old] = found.K.to(K)
+        new = ~old.repeat(len(known.K))
+        found = kernel.rows(batches.take(X, new), prepared, diagonal=trace)
+        K[new] = found.K.to(K)
         if diagonal is not None and found.diagonal is not None:
-            diagonal[~old] = found.diagonal.to(diagonal)
+            diagonal[new] = found.diagonal.to(diagonal)
     return Rows(K, diagonal)
