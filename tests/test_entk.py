@@ -7,12 +7,13 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from krepes.budget import Budget
 from krepes.encoders.resmlp import ResMLP
 from krepes.errors import InvalidInputError, NotFittedError, UnsupportedEncoderError
-from krepes.kernels import forms, patches
+from krepes.kernels import forms, patches, products
 from krepes.kernels.entk import EmpiricalNTK
 from networks import NETWORKS, Lambda, make
 from oracles.jacobian import call, tangent_features
@@ -102,7 +103,8 @@ def test_both_routes_give_the_same_kernel(name, route, generator, monkeypatch):
     X, Y = to_double(inputs(5, generator)), to_double(inputs(4, generator))
     monkeypatch.setattr(forms.Form, "route", lambda self, m: route)
     monkeypatch.setattr(forms, "TILE", 200)
-    monkeypatch.setattr(forms, "INNER_BLOCK", 50)
+    for module in (forms, products):
+        monkeypatch.setattr(module, "INNER_BLOCK", 50)
     kernel = EmpiricalNTK(encoder.double(), heads=2)
     assert errors(kernel(X, Y), oracle(kernel, encoder, X, Y)).max() <= FLOAT64
 
@@ -156,12 +158,42 @@ def test_bfloat16_contraction_is_near_and_not_exact(generator):
     assert 1e-5 < error < 2e-2  # 8 bits of mantissa: 4e-3 an entry
 
 
-def test_queries_and_keys_of_one_token_attention_are_dropped(generator):
-    encoder = ResMLP(6, out=4, width=16, B=1)
+def test_queries_and_keys_of_one_token_attention_are_not_computed(generator):
+    """The values' third of the packed projection is all there is, and the kernel is that of all thirds."""
+    encoder = ResMLP(6, out=4, width=16, B=1).double()
     kernel = EmpiricalNTK(encoder)
-    prepared = kernel.prepare(torch.randn(5, 6, generator=generator))
-    kept = [side.columns[1] for side in prepared.sides if side.columns[1] is not None]
-    assert [columns.tolist() for columns in kept] == [list(range(32, 48))]  # the values' third of in_proj
+    X, Y = (torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (4, 5))
+    prepared = kernel.prepare(Y)
+    thirds = [side.form for side in prepared.sides if getattr(side.form, "ahead", 0)]
+    assert [(form.d.shape[3], form.ahead) for form in thirds] == [(16, 32)]
+    rows, columns = (tangent_features(encoder, x, kernel.tangent.cotangents) for x in (X, Y))
+    found = kernel.rows(X, prepared, diagonal=True, mean=kernel.mean_feature(Y))
+    assert_close(found.K, rows @ columns.T)
+    assert_close(found.diagonal, rows.square().sum(1))
+    assert_close(found.mean, rows @ columns.mean(0))
+
+
+class Attending(torch.nn.Module):
+    """One attention, over as many tokens as a sample has."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(8, num_heads=2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0].mean(1)
+
+
+def test_a_sample_of_one_token_among_longer_ones_has_its_queries_and_keys(generator):
+    """What the first samples were decides: several tokens there, and a batch of one token agrees with them."""
+    encoder = Attending().double()
+    long, short = (torch.randn(4, T, 8, generator=generator, dtype=torch.float64) for T in (3, 1))
+    kernel, alone = EmpiricalNTK(encoder), EmpiricalNTK(encoder)
+    prepared = kernel.prepare(long)
+    assert_close(kernel.rows(short, kernel.prepare(short)).K, alone.rows(short, alone.prepare(short)).K)
+    assert kernel.rows(short, prepared).K.shape == (4, 4)
+    with pytest.raises(UnsupportedEncoderError, match="one token a sample on the first samples"):
+        alone.rows(long, alone.prepare(short))
 
 
 def test_more_heads_average_more_probes(generator):

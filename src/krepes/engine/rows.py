@@ -155,7 +155,7 @@ def pieces(
     size = samples_within(budget, p=p, q=q, d=input_size(_view(X, 0)) if inputs else 0, sums=sums)
     for start in range(0, b, size):
         # All views go through the network together, one after the other: wider products, and half as many.
-        part = batches.map_tensors(lambda leaf, start=start: leaf[:, start : start + size].flatten(0, 1), X)
+        part = _joined(X, slice(start, start + size))
         if known is None:
             found = kernel.rows(part, prepared, diagonal=trace)
         else:
@@ -257,6 +257,11 @@ def _load(path: Path, K: Tensor) -> tuple[Moments, str]:
 
 def _view(X: Batch, u: int) -> Batch:
     return batches.map_tensors(lambda leaf: leaf[u], X)
+
+
+def _joined(X: Batch, rows: slice) -> Batch:
+    """Return all views ``(p b, ...)`` of some samples of ``X`` ``(p, n, ...)``, one view after the other."""
+    return batches.map_tensors(lambda leaf: leaf[:, rows].flatten(0, 1), X)
 
 
 def _flat(X: Batch) -> Tensor:

@@ -1,17 +1,21 @@
 r"""``F.multi_head_attention_forward`` written with plain ``F.linear`` calls, which the rule for linear layers sees.
 
 PyTorch computes the projections of ``nn.MultiheadAttention`` inside one function: no hook of a ``Linear`` fires there.
-This is the same function for the cases met in encoders; anything else returns ``None`` and keeps the original.
+This is the same function for the cases met in encoders; anything else returns ``None`` and keeps the original. A token
+that is alone attends to itself with weight one, whatever its query and key are: those are then not computed, which is
+two thirds of the projection, forward, backward and in every inner product.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 
 def attention(
@@ -40,11 +44,19 @@ def attention(
     static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
+    *,
+    alone: Callable[[bool], bool] = bool,
 ) -> tuple[Tensor, Tensor | None] | None:
-    """Return ``(output (L, N, E), weights or None)``, or ``None`` where this form does not cover the call."""
+    """Return ``(output (L, N, E), weights or None)``, or ``None`` where this form does not cover the call.
+
+    ``alone`` is told whether there is one token, and says whether queries and keys may be left out.
+    """
     exotic = bias_k is not None or static_k is not None or static_v is not None or add_zero_attn
     if exotic or query.ndim != 3 or (training and dropout_p > 0):
         return None
+    single = len(query) == len(key) == 1 and attn_mask is None and key_padding_mask is None and not need_weights
+    if in_proj_weight is not None and alone(single):
+        return F.linear(values_of(value, in_proj_weight, in_proj_bias), out_proj_weight, out_proj_bias), None
     if in_proj_weight is not None and query is key and key is value:
         q, k, v = F.linear(query, in_proj_weight, in_proj_bias).chunk(3, dim=-1)
     else:
@@ -56,6 +68,14 @@ def attention(
     out = F.linear(out, out_proj_weight, out_proj_bias)
     shown = weights.mean(1) if average_attn_weights else weights
     return out, shown if need_weights else None
+
+
+def values_of(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return the values ``(..., E)`` by the last third of a packed projection ``(3 E, E)``; a mode may watch it."""
+    if has_torch_function((input, weight)):
+        return handle_torch_function(values_of, (input, weight), input, weight, bias)
+    first = 2 * (len(weight) // 3)
+    return F.linear(input, weight[first:], None if bias is None else bias[first:])
 
 
 def weighted_values(

@@ -75,19 +75,22 @@ class Captured:
         Z: Embeddings, ``(n, d)``.
         calls: The watched calls in the order they were made.
         switched_off: Parameters that were used while gradients were switched off.
+        singles: Of each attention, in order, whether it was taken as that of a single token.
     """
 
     Z: Tensor
     calls: list[Call]
     switched_off: set[str]
+    singles: list[bool]
 
 
 class Watch(TorchFunctionMode):
     """Records the calls in which values made of tracked parameters meet data."""
 
-    def __init__(self, known: Known, anchor: Tensor) -> None:
+    def __init__(self, known: Known, anchor: Tensor, singles: list[bool] | None = None) -> None:
         super().__init__()
-        self.known, self.anchor = known, anchor
+        self.known, self.anchor, self.planned = known, anchor, singles
+        self.singles: list[bool] = []
         self.calls: list[Call] = []
         self.switched_off: set[str] = set()
         self.head = 0
@@ -109,10 +112,21 @@ class Watch(TorchFunctionMode):
             return self._derive(func, args, kwargs)
         if func in REWRITES:
             with self:  # its calls come back to this watch
-                result = REWRITES[func](lambda x: known.derived(x) is not None, *args, **kwargs)
+                result = REWRITES[func](self, *args, **kwargs)
             if result is not None:
                 return result
         return self._meet(func, args, kwargs, held, tensors)
+
+    def __call__(self, x: Any) -> bool:
+        """Return whether a tensor is made of parameters, for the functions that are rewritten."""
+        return self.known.derived(x) is not None
+
+    def alone(self, single: bool) -> bool:
+        """Return whether the next attention is taken as that of a single token: as on the first samples."""
+        place = len(self.singles)
+        planned = self.planned is None or (place < len(self.planned) and self.planned[place])
+        self.singles.append(single and planned)
+        return self.singles[-1]
 
     def _data(self, func: Callable[..., Any], args: Any, out: Any) -> Any:
         """Note a result of data as data, and what they were written into."""
@@ -197,7 +211,9 @@ def _overwrites(func: Callable[..., Any]) -> bool:
     return (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__setitem__"))
 
 
-def capture(encoder: FrozenEncoder, X: Batch, names: dict[int, str], cotangents: Tensor) -> Captured:
+def capture(
+    encoder: FrozenEncoder, X: Batch, names: dict[int, str], cotangents: Tensor, singles: list[bool] | None = None
+) -> Captured:
     """Run the encoder once and go back once a head.
 
     Args:
@@ -205,6 +221,7 @@ def capture(encoder: FrozenEncoder, X: Batch, names: dict[int, str], cotangents:
         X: A batch of ``n`` samples.
         names: Name of each tracked parameter by its ``id``.
         cotangents: Head weights, ``(r, d)``: the scalar outputs are ``cotangents @ encoder(x)``.
+        singles: Which attentions had a single token on the first samples; ``None`` for those themselves.
 
     Returns:
         The embeddings, the watched calls, and what ran without gradients.
@@ -214,7 +231,7 @@ def capture(encoder: FrozenEncoder, X: Batch, names: dict[int, str], cotangents:
     """
     anchor = torch.zeros((), dtype=cotangents.dtype, device=cotangents.device, requires_grad=True)
     known = Known(names, encoder.module.parameters(), batches.leaves(X))
-    watch = Watch(known, anchor)
+    watch = Watch(known, anchor, singles)
     with watch:
         Z = encoder.embed(X)
     for call in watch.calls:
@@ -227,4 +244,4 @@ def capture(encoder: FrozenEncoder, X: Batch, names: dict[int, str], cotangents:
     if Z.requires_grad:
         for r, w in enumerate(cotangents):
             watch.go_back(Z, w, last=r == len(cotangents) - 1)
-    return Captured(Z.detach(), watch.calls, watch.switched_off)
+    return Captured(Z.detach(), watch.calls, watch.switched_off, watch.singles)

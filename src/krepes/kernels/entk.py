@@ -124,7 +124,8 @@ class EmpiricalNTK(Kernel):
         for rows, forms in self.chunks(X, m=prepared.m):
             embeddings.append(embedding(forms))
             exact = None  # sums over long inner dimensions arrive in float64 and stay there until the end
-            for form, side, v in zip(forms, prepared.sides, along or [None] * len(forms), strict=True):
+            for i, (form, side) in enumerate(zip(forms, prepared.sides, strict=True)):
+                v = None if along is None else along[i]
                 part = side.contract(form, K[rows], square=diagonal, v=v, budget=self.budget, dtype=self.contraction)
                 if part.K is not None:
                     exact = part.K if exact is None else exact.add_(part.K)

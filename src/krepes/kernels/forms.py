@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 from krepes.budget import Budget
+from krepes.kernels.products import INNER_BLOCK, inner, matmul, square_lengths
 
-INNER_BLOCK = 16_384
-"""Longest inner dimension of one float32 product: longer ones are summed block by block in float64."""
 TILE = 1 << 20
 """Entries of one tile of token pairs: small enough to stay in cache."""
 ELEMENTWISE = 8.0
@@ -119,37 +118,6 @@ def written_out(form: Form, budget: Budget) -> Iterator[tuple[slice, Tensor]]:
         yield rows, take(form, rows).explicit()
 
 
-def inner(G: Tensor, G_other: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Return ``G G'ᵀ``, ``(n, m)``, with a long inner dimension summed in blocks so that float32 stays accurate.
-
-    Args:
-        G: ``(n, P)``.
-        G_other: ``(m, P)``.
-        dtype: Type to multiply in, such as bfloat16; ``None`` for that of ``G``.
-
-    Returns:
-        The products, in the type of ``G`` (float64 when they were summed over more than one block).
-    """
-    P = G.shape[1]
-    if P <= INNER_BLOCK:
-        return matmul(G, G_other.to(G.device).T, dtype)
-    total = torch.zeros(G.shape[0], G_other.shape[0], dtype=torch.float64, device=G.device)
-    for start in range(0, P, INNER_BLOCK):
-        block = slice(start, start + INNER_BLOCK)
-        total += matmul(G[:, block], G_other[:, block].to(G.device).T, dtype)
-    return total
-
-
-def matmul(A: Tensor, B: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """Return ``A B``, multiplied in ``dtype`` and returned in that of ``A``."""
-    return A @ B if dtype is None else (A.to(dtype) @ B.to(dtype)).to(A.dtype)
-
-
-def square_lengths(x: Tensor) -> Tensor:
-    """Return ``|x_i|²`` along the last axis, summed in float64 without a copy of ``x``."""
-    return torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64).square_()
-
-
 @dataclass(frozen=True)
 class Vector(Form):
     """Gradients small enough to be written out: ``g`` ``(n, P)``."""
@@ -186,19 +154,21 @@ class Outer(Form):
         d: Gradients of the layer outputs, ``(n, T, s, O)``; heads side by side in ``O``.
         bias: Whether the bias is part of the group: a constant 1 behind each ``a``.
         dtype: Type to multiply in, or ``None`` for that of ``a``.
+        ahead: Outputs in front of those in ``d`` whose gradient vanishes at every sample, for a single channel group.
     """
 
     a: Tensor
     d: Tensor
     bias: bool
     dtype: torch.dtype | None = None
+    ahead: int = 0
     fields: ClassVar[tuple[str, ...]] = ("a", "d")
 
     def explicit(self) -> Tensor:
         """Return ``(n, s · O · (I + bias))``."""
         a = torch.nn.functional.pad(self.a, (0, 1), value=1.0) if self.bias else self.a
-        G = torch.einsum("ntso,ntsi->nsoi", self.d, a)
-        return G.reshape(self.n, -1)
+        d = torch.nn.functional.pad(self.d, (self.ahead, 0)) if self.ahead else self.d
+        return torch.einsum("ntso,ntsi->nsoi", d, a).reshape(self.n, -1)
 
     def gram(self, other: Form) -> Tensor:
         """Return the sum over token pairs of the products of two small Grams, ``(n, m)``."""
@@ -243,7 +213,8 @@ class Outer(Form):
         """Return ``T² s (I + O + elementwise)``, ``s I O`` and ``T s I O``."""
         (_, T, s, I), O = self.a.shape, self.d.shape[3]
         elementwise = ELEMENTWISE if T * s > 1 else 0.0
-        return T * T * s * (I + O + elementwise), float(s * I * O), float(T * s * I * O)
+        written = s * I * (O + self.ahead)
+        return T * T * s * (I + O + elementwise), float(written), float(T * written)
 
     @property
     def _squared_by_tokens(self) -> bool:
@@ -270,12 +241,13 @@ class Outer(Form):
         """Return ``Σ w_i G_i`` as one product per channel group."""
         a = torch.nn.functional.pad(self.a, (0, 1), value=1.0) if self.bias else self.a
         d = self.d * w.to(self.d.dtype)[:, None, None, None]
-        return torch.einsum("ntso,ntsi->soi", d, a).reshape(-1).double()
+        G = torch.einsum("ntso,ntsi->soi", d, a)
+        return torch.nn.functional.pad(G, (0, 0, self.ahead, 0)).reshape(-1).double()
 
     def dot(self, v: Tensor) -> Tensor:
         """Return ``Σ_t d_itᵀ V [a_it ; 1]``: one more pass through the layer, not through the gradient."""
         s, O, I = self.a.shape[2], self.d.shape[3], self.a.shape[3]
-        V = v.to(self.a.dtype).reshape(s, O, I + self.bias)
+        V = v.to(self.a.dtype).reshape(s, self.ahead + O, I + self.bias)[:, self.ahead :]
         if s == 1:
             image = torch.nn.functional.linear(self.a, V[0, :, :I], V[0, :, I] if self.bias else None)
             return (image * self.d).sum((1, 2, 3))

@@ -223,8 +223,10 @@ def _join(forms: list[Form]) -> Form:
     first = forms[0]
     if isinstance(first, Outer):
         outers = [form for form in forms if isinstance(form, Outer)]
-        a, d = torch.cat([form.a for form in outers], dim=1), torch.cat([form.d for form in outers], dim=1)
-        return Outer(a, d, bias=first.bias)
+        ahead = min(form.ahead for form in outers)
+        parts = [torch.nn.functional.pad(form.d, (form.ahead - ahead, 0)) for form in outers]
+        a, d = torch.cat([form.a for form in outers], dim=1), torch.cat(parts, dim=1)
+        return Outer(a, d, bias=first.bias, ahead=ahead)
     if isinstance(first, Lookup):
         lookups = [form for form in forms if isinstance(form, Lookup)]
         ids, d = torch.cat([form.ids for form in lookups], dim=1), torch.cat([form.d for form in lookups], dim=1)

@@ -10,7 +10,7 @@ counts samples, for a network may fold tokens or frames into the batch or put th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -126,6 +126,17 @@ class LinearRule(Affine):
         if not weight:
             return Vector(D.sum(1))
         return Outer(layout.tokens(site.x, n, 1).unsqueeze(2), D.unsqueeze(2), bias=bias)
+
+
+class ValuesRule(LinearRule):
+    """`attention.values_of`: of a packed projection's outputs the first two thirds have no gradient."""
+
+    def form(self, site: Site, d: list[Tensor], n: int, layout: BatchLayout, *, weight: bool, bias: bool) -> Form:
+        """Return the linear layer's form, with the outputs in front that are not there."""
+        found = super().form(site, d, n, layout, weight=weight, bias=bias)
+        if isinstance(found, Outer):
+            return replace(found, ahead=2 * found.d.shape[3])
+        return Vector(torch.nn.functional.pad(found.explicit(), (2 * found.explicit().shape[1], 0)))
 
 
 class EmbeddingRule(Rule):

@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from krepes.kernels.forms import ELEMENTWISE, TILE, Form, Outer, matmul, take
+from krepes.kernels.forms import ELEMENTWISE, TILE, Form, Outer, take
+from krepes.kernels.products import matmul
 
 MANY_PIXELS = 4
 """Pixels per channel from which shifting pictures is faster than unfolding them (measured on ResNet-18)."""

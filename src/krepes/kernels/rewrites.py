@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,17 @@ from torch import Tensor
 from krepes.kernels.attention import attention, weighted_values
 from krepes.kernels.recurrent import RECURRENT
 
-Held = Callable[[Any], bool]
+
+class Held(Protocol):
+    """What a rewritten function may ask."""
+
+    def __call__(self, x: Any) -> bool:
+        """Return whether a tensor is made of parameters."""
+
+    def alone(self, single: bool) -> bool:
+        """Return whether an attention is to be taken as that of a single token, told whether it is one now."""
+
+
 Rewrite = Callable[..., Any]
 
 
@@ -182,7 +192,7 @@ def _bias_apart(function: Callable[..., Tensor]) -> Rewrite:
 
 
 REWRITES: dict[Any, Rewrite] = {
-    F.multi_head_attention_forward: lambda held, *args, **kwargs: attention(*args, **kwargs),
+    F.multi_head_attention_forward: lambda held, *args, **kwargs: attention(*args, alone=held.alone, **kwargs),
     F.scaled_dot_product_attention: lambda held, *args, **kwargs: weighted_values(*args, **kwargs),
     **dict.fromkeys(
         [torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__, Tensor.__rmatmul__, torch.mv], _matmul

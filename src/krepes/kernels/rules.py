@@ -6,12 +6,14 @@ from typing import Any
 
 import torch.nn.functional as F
 
+from krepes.kernels.attention import values_of
 from krepes.kernels.convolutions import ConvRule, TransposedRule
-from krepes.kernels.layers import EmbeddingRule, LinearRule, Rule
+from krepes.kernels.layers import EmbeddingRule, LinearRule, Rule, ValuesRule
 from krepes.kernels.norms import NORM_RULES
 
 LAYER_RULES: dict[Any, Rule] = {
     F.linear: LinearRule(),
+    values_of: ValuesRule(),
     F.conv1d: ConvRule(1),
     F.conv2d: ConvRule(2),
     F.conv3d: ConvRule(3),

@@ -205,7 +205,7 @@ class SketchedNTK(Kernel):
 def hash_sizes(form: Form) -> tuple[int, int]:
     """Return how many output and input entries a group's gradient has: their product is its size ``P``."""
     if isinstance(form, Outer):
-        return form.a.shape[2] * form.d.shape[3], form.a.shape[3] + form.bias
+        return form.a.shape[2] * form.d.shape[3] + form.ahead, form.a.shape[3] + form.bias
     if isinstance(form, Patches):
         r, O, C = form.d.shape[2], form.d.shape[3], form.x.shape[2]
         return r * O, C // form.window.groups * math.prod(form.window.kernel) + form.bias
@@ -235,7 +235,8 @@ def _convolution(form: Outer, left: Hash, right: Hash, q: int) -> Tensor:
     total = torch.zeros(n, q // 2 + 1, dtype=torch.complex64 if a.dtype == torch.float32 else torch.complex128)
     total = total.to(a.device)
     for group in range(s):
-        outputs = Hash(left.bucket[group * O : (group + 1) * O], left.sign[group * O : (group + 1) * O])
+        places = slice(form.ahead + group * O, form.ahead + (group + 1) * O)
+        outputs = Hash(left.bucket[places], left.sign[places])
         d_hat = torch.fft.rfft(outputs.count(form.d[:, :, group], q))
         a_hat = torch.fft.rfft(right.count(a[:, :, group], q))
         total += (d_hat * a_hat).sum(1)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from krepes.budget import Budget
-from krepes.kernels.forms import Form, Outer, inner, square_lengths, take, written_out
+from krepes.kernels.forms import Form, Outer, take, written_out
+from krepes.kernels.products import inner, square_lengths
 
 WORTH_DROPPING = 0.9
 """Columns are dropped when no more than this share of them is kept: a gather costs a copy of the row side."""

@@ -27,7 +27,7 @@ from krepes.batches import Batch
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.errors import NotFittedError, UnsupportedEncoderError
-from krepes.kernels.capture import Call, capture
+from krepes.kernels.capture import Call, Captured, capture
 from krepes.kernels.forms import Form, Vector
 from krepes.kernels.groups import Group, Pass, gradient_form
 from krepes.kernels.layers import BatchLayout
@@ -88,8 +88,8 @@ class Tangent:
         n = batches.count(X)
         started = time.process_time()
         with self.encoder.evaluating():
-            captured = capture(self.encoder, X, self._names(), self.cotangents)
-            self._require_same_calls(captured.calls, n)
+            captured = capture(self.encoder, X, self._names(), self.cotangents, self.singles)
+            self._require_same_calls(captured, n)
             assert self.groups is not None
             seen = Pass(captured.calls, self.layouts, n, self.heads)
             forms = [gradient_form(group, seen) for group in self.groups]
@@ -170,7 +170,8 @@ class Tangent:
         self.cotangents = (w / self.heads**0.5).to(self.device, self.dtype)
         c = torch.rand(PROBE, generator=draw, dtype=torch.float64).to(self.device, self.dtype) + 0.5
         self.watched = set(self.tracked)
-        captured = capture(self.encoder, X, self._names(), self.cotangents[:1])
+        plan: list[bool] | None = None if self.heads == 1 else []  # heads stand side by side behind each third
+        captured = capture(self.encoder, X, self._names(), self.cotangents[:1], plan)
         expected = self._autograd(X, c)
         self.idle = {name for name, gradient in expected.items() if gradient is None}
         self._require_gradients(captured.switched_off)
@@ -180,7 +181,8 @@ class Tangent:
             if self.watched <= served | self.idle:
                 break
             self.watched = served | self.idle  # nothing is spent on parameters that no rule serves
-            captured = capture(self.encoder, X, self._names(), self.cotangents[:1])
+            captured = capture(self.encoder, X, self._names(), self.cotangents[:1], plan)
+        self.singles = captured.singles
         self.groups, self.layouts = groups, layouts
         self.signature = [call.signature for call in captured.calls]
         self.tables = _tables(captured.calls, layouts, PROBE)
@@ -209,9 +211,15 @@ class Tangent:
             return dict.fromkeys(leaves)
         return dict(zip(leaves, torch.autograd.grad(out, list(leaves.values()), allow_unused=True), strict=True))
 
-    def _require_same_calls(self, calls: list[Call], n: int) -> None:
+    def _require_same_calls(self, captured: Captured, n: int) -> None:
         """Raise if the forward pass of a batch is not that of the first samples."""
+        calls = captured.calls
         found = [call.signature for call in calls]
+        if captured.singles != self.singles:
+            raise UnsupportedEncoderError(
+                "an attention of the encoder met one token a sample on the first samples and meets several on this "
+                "batch. Pad all batches to one length; krepes.data.tokenized(texts, one_width=True) does."
+            )
         if found != self.signature:
             raise UnsupportedEncoderError(
                 f"the encoder made {len(found)} layer calls on this batch and {len(self.signature)} on the first one, "
