@@ -18,6 +18,11 @@ from krepes.engine.rowstore import RowStore
 from krepes.model import Krepes
 
 
+RESIDUAL = 1e-3
+"""Relative residual of a half's step, at most: its landmarks are put into an order, which rests on far larger
+differences."""
+
+
 def half_models(model: Krepes, draws: int, *, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield random halves of a model's landmarks with the size of what the objective adds to each.
 
@@ -36,6 +41,7 @@ def half_models(model: Krepes, draws: int, *, seed: int) -> Iterator[tuple[Tenso
         kept = torch.randperm(m, generator=generator)[: max(1, m // 2)].sort().values
         points = torch.cat([u * m + kept for u in range(p)])
         part = copy.copy(model)
+        part.tol = max(model.tol, RESIDUAL)
         part.K_mm_, part.data_ = model.K_mm_[points][:, points], part_of(model.data_, points)
         found = part.solved(part.data_, damping=model.solution_.damping, relative=True)
         moved = (found.theta - found.theta0)[:-1].unflatten(0, (p, len(kept)))  # (p, m / 2, h)
