@@ -18,14 +18,13 @@ from krepes.engine.rowstore import RowStore
 from krepes.model import Krepes
 
 
-def half_models(model: Krepes, draws: int, *, seed: int, tol: float = 0.0) -> Iterator[tuple[Tensor, Tensor]]:
+def half_models(model: Krepes, draws: int, *, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield random halves of a model's landmarks with the size of what the objective adds to each.
 
     Args:
         model: A fitted model that starts at principal components, with its moments or rows.
         draws: How many halves.
         seed: Of the choice.
-        tol: Relative residual of a half's step, where the model's own is smaller.
 
     Yields:
         Places of the kept landmarks among the model's, ``(m / 2,)``, ascending, and their ``ω``, ``(m / 2,)``. The
@@ -37,7 +36,6 @@ def half_models(model: Krepes, draws: int, *, seed: int, tol: float = 0.0) -> It
         kept = torch.randperm(m, generator=generator)[: max(1, m // 2)].sort().values
         points = torch.cat([u * m + kept for u in range(p)])
         part = copy.copy(model)
-        part.tol = max(model.tol, tol)
         part.K_mm_, part.data_ = model.K_mm_[points][:, points], part_of(model.data_, points)
         found = part.solved(part.data_, damping=model.solution_.damping, relative=True)
         moved = (found.theta - found.theta0)[:-1].unflatten(0, (p, len(kept)))  # (p, m / 2, h)

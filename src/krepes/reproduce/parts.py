@@ -71,8 +71,9 @@ def run_part(target: Runnable, trial: Trial, folder: Path, commit: str) -> Part:
         The rows, and the names of the figures.
     """
     path = folder / "parts" / f"{target.name}-{trial.scale.name}-{trial.seed}.json"
+    scale = {name: value for name, value in asdict(trial.scale).items() if name != "seeds"}
     choices = {"only": list(trial.only), "without": list(trial.without), "retrain": trial.retrain}
-    key = {"commit": commit, "scale": asdict(trial.scale), **choices}
+    key = {"commit": commit, "scale": scale, **choices}
     if path.is_file():
         kept = json.loads(path.read_text())
         if kept["key"] == key and commit == commit.split()[0] != UNKNOWN:
