@@ -10,6 +10,7 @@ so that ``Θᵀ M_uv Θ`` is the second moment of the embeddings ``Z_u = K̄_u �
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -87,9 +88,12 @@ class Moments:
                 f"these moments hold {self.p} views, this objective compares exactly 2. Collect them from a stream "
                 f"of pairs, or use an objective of a single view (kernel PCA, kernel autoencoder)."
             )
-        if centre:
-            return self.centred(0, 0), self.centred(1, 1), self.centred(0, 1)
-        return self.M[0, 0], self.M[1, 1], self.M[0, 1]
+        return self._centred_pair if centre else (self.M[0, 0], self.M[1, 1], self.M[0, 1])
+
+    @cached_property
+    def _centred_pair(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The covariances of two views, made once for all steps and dampings of a solve."""
+        return self.centred(0, 0), self.centred(1, 1), self.centred(0, 1)
 
     def __add__(self, other: Moments) -> Moments:
         """Merge the moments of two disjoint sets of samples seen through the same landmarks."""

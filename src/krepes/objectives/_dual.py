@@ -3,7 +3,8 @@ r"""Barlow Twins' damped curvature, inverted through the ``h²`` residuals inste
     (2 JᵀJ + damping·I)⁻¹ r = ( r - Jᵀ (J Jᵀ + ½ damping·I)⁻¹ J r ) / damping
 
 ``J Jᵀ`` acts on ``h x h`` matrices through the Gram matrix of ``[X Y P R]`` in O(h³), whatever ``q``. Up to
-`DENSE` dimensions it is decomposed once, which serves every damping; beyond, conjugate gradients invert it.
+`DENSE` dimensions it is decomposed once, which serves every damping. Beyond, one Krylov space of the first right-hand
+side serves every damping (`_krylov`), and conjugate gradients whatever else is asked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from krepes.linalg import LinearOperator, safe_cholesky
 from krepes.objectives._correlation import Correlation
+from krepes.objectives._krylov import Krylov
 from krepes.objectives.base import Product
 
 # The eigendecomposition costs O(h⁶), 64 times more at twice the h; conjugate gradients cost O(h³) per iteration.
@@ -24,6 +26,7 @@ DENSE = 32
 # that are as coarse as still makes it fall to a tenth.
 COARSE, FINE, ROUNDS = 1e-4, 1e-14, 16
 ITERATIONS = 5000
+POWER = 5
 
 
 class DualSolve:
@@ -33,13 +36,16 @@ class DualSolve:
         self.H, self.C, self.W = H, C, W
         stack = torch.cat([C.X, C.Y, C.P, C.R], dim=1)
         self._gram = stack.T @ stack  # (4h, 4h)
+        self._first: tuple[Tensor, Krylov] | None = None
 
     def __call__(self, r: Tensor, damping: float, tol: float = 1e-12) -> Tensor:
         """Return the solution ``(q + 1, h)`` for ``r`` ``(q + 1, h)``, to a residual of ``tol`` relative to ``|r|``."""
         x, left, inner = torch.zeros_like(r), r, COARSE
         goal, size = tol * float(r.norm()), float(r.norm())
-        for _ in range(ROUNDS):
-            w = self._inverse(self.W * self.C.jvp(left), damping / 2, inner)
+        for round in range(ROUNDS):
+            w = None if round else self._shared(r, damping, goal)
+            if w is None:
+                w = self._inverse(self.W * self.C.jvp(left), damping / 2, inner)
             better = x + (left - self.C.vjp(self.W * w)) / damping
             remainder = r - (self.H @ better) - damping * better
             before, after = size, float(remainder.norm())
@@ -51,13 +57,38 @@ class DualSolve:
                 inner = inner / 100
         return x
 
+    def _shared(self, r: Tensor, damping: float, goal: float) -> Tensor | None:
+        """Return ``(J Jᵀ + ½ damping·I)⁻¹ J r`` from the space that all dampings share, for the first ``r`` asked.
+
+        What it leaves over, ``ρ``, leaves ``2 Jᵀρ / damping`` of the whole system, which is to be below ``goal``.
+        """
+        if len(self.W) <= DENSE:
+            return None
+        if self._first is None:
+            self._first = r, Krylov(self.product, self.W * self.C.jvp(r))
+        space = self._first[1]
+        if not torch.equal(self._first[0], r):
+            return None
+        left = goal * damping / (2 * self._length * max(space.size, torch.finfo(r.dtype).tiny))
+        return space.solve(damping / 2, min(COARSE, max(left, FINE)))
+
+    @cached_property
+    def _length(self) -> float:
+        """An upper estimate of ``|J|``, by a few steps of the power method on ``J Jᵀ``."""
+        U, size = torch.eye(len(self.W), dtype=self.W.dtype, device=self.W.device), 1.0
+        for _ in range(POWER):
+            U = self.product(U / U.norm())
+            size = float(U.norm())
+        return 2 * size**0.5
+
     def product(self, U: Tensor) -> Tensor:
         """Return ``J Jᵀ U``, ``(h, h)``, for ``U`` ``(h, h)``."""
         h = len(self.W)
         G = self._gram.unflatten(0, (4, h)).unflatten(2, (4, h))
         F, e, f = self.C.split(self.W * U)
         # V = X Fᵀ + Y F - P diag(e) - R diag(f): XᵀV and YᵀV are needed whole, of PᵀV and RᵀV only the diagonals.
-        XV, YV = (G[k, :, 0] @ F.T + G[k, :, 1] @ F - G[k, :, 2] * e - G[k, :, 3] * f for k in (0, 1))
+        V = self._gram[: 2 * h, : 2 * h] @ torch.cat([F.T, F])
+        XV, YV = (V[k * h : (k + 1) * h] - G[k, :, 2] * e - G[k, :, 3] * f for k in (0, 1))
         PV, RV = (
             (G[k, :, 0] * F).sum(1) + (G[k, :, 1] * F.T).sum(1) - G[k, :, 2].diagonal() * e - G[k, :, 3].diagonal() * f
             for k in (2, 3)

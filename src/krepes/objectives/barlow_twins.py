@@ -46,7 +46,9 @@ class BarlowTwins(MomentObjective):
 
     def value(self, data: Moments, theta: Tensor) -> Tensor:
         """Return the loss at ``theta`` ``(q + 1, h)``."""
-        C = self._correlation(data, theta).C
+        M_AA, M_BB, M_AB = data.pair(centre=self.centre)
+        a, b = (((theta * (M @ theta)).sum(0) + self.eps).sqrt() for M in (M_AA, M_BB))
+        C = theta.T @ (M_AB @ theta) / torch.outer(a, b)
         return (_weights(C, self.lam) * (C - _eye(C)).square()).sum()
 
     def gradient(self, data: Moments, theta: Tensor) -> Tensor:

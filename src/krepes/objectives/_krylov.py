@@ -1,0 +1,97 @@
+r"""One Krylov space, many shifts: ``(A + σ I)⁻¹ y`` for one right-hand side and every damping of a search.
+
+The space of ``A + σ I`` does not depend on ``σ``, so products with ``A`` made for one shift serve all others:
+
+    A V_k = V_k T_k + β_k v_{k+1} e_kᵀ,      w = V_k c,  c = (T_k + σ I)⁻¹ |y| e_1,      |residual| = β_k |c_k|
+
+(Lanczos; what conjugate gradients find, with their vectors kept). It grows as far as the shift that is asked needs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from krepes.objectives.base import Product
+
+ROOM = 256 << 20
+"""Bytes of kept vectors; a shift that needs more gets what they hold."""
+GROWTH = 32
+"""Vectors for which room is made at a time."""
+
+
+class Krylov:
+    """The space of a symmetric positive semi-definite map and a start.
+
+    Args:
+        product: ``A``, taking and returning tensors like ``y``.
+        y: Right-hand side of every system, of any shape.
+    """
+
+    def __init__(self, product: Product, y: Tensor) -> None:
+        self.product, self.y, self.size = product, y, float(y.norm())
+        self.alpha: list[float] = []
+        self.beta: list[float] = []
+        self._kept: list[Tensor] = []
+        if self.size > 0:
+            self._keep(y.reshape(-1) / self.size)
+
+    def solve(self, shift: float, tol: float) -> Tensor:
+        """Return ``(A + shift·I)⁻¹ y``, as far as the space may grow.
+
+        Args:
+            shift: Positive.
+            tol: On the residual, relative to ``|y|``.
+
+        Returns:
+            The solution, of the shape of ``y``.
+        """
+        pivots, forward = list[float](), list[float]()
+        while self.size > 0:
+            k = len(pivots)
+            if k == len(self.alpha) and not self._grow():
+                break
+            below = 0.0 if k == 0 else self.beta[k - 1]
+            pivots.append(self.alpha[k] + shift - (below**2 / pivots[-1] if k else 0.0))
+            forward.append(-below / pivots[k - 1] * forward[-1] if k else self.size)
+            if self.beta[k] * abs(forward[k] / pivots[k]) <= tol * self.size:
+                break
+        return self._combine(pivots, forward)
+
+    def _combine(self, pivots: list[float], forward: list[float]) -> Tensor:
+        """Return ``V c`` with ``c`` from the factorisation ``T + σ I = L D Lᵀ``."""
+        c = [f / d for f, d in zip(forward, pivots, strict=True)]
+        for k in range(len(c) - 2, -1, -1):
+            c[k] -= self.beta[k] / pivots[k] * c[k + 1]
+        coefficients = torch.tensor(c, dtype=self.y.dtype, device=self.y.device)
+        total = torch.zeros_like(self.y).reshape(-1)
+        for i, vectors in enumerate(self._kept):
+            some = coefficients[i * GROWTH : (i + 1) * GROWTH]
+            if len(some):
+                total.addmv_(vectors[: len(some)].T, some)
+        return total.reshape(self.y.shape)
+
+    def _grow(self) -> bool:
+        """Add one vector; return whether there was room."""
+        k = len(self.alpha)
+        if (k + 1) * self.y.numel() * self.y.element_size() > ROOM:
+            return False
+        v = self._vector(k)
+        w = self.product(v.reshape(self.y.shape)).reshape(-1)
+        if k:
+            w = w - self.beta[-1] * self._vector(k - 1)
+        self.alpha.append(float(w @ v))
+        w = w - self.alpha[-1] * v
+        self.beta.append(float(w.norm()))
+        # Nothing is left where the space is whole: a vector of zeros adds nothing.
+        self._keep(w / self.beta[-1] if self.beta[-1] > 0 else w)
+        return True
+
+    def _vector(self, k: int) -> Tensor:
+        return self._kept[k // GROWTH][k % GROWTH]
+
+    def _keep(self, v: Tensor) -> None:
+        k = len(self.alpha)
+        if k % GROWTH == 0:
+            self._kept.append(v.new_empty(GROWTH, len(v)))
+        self._kept[-1][k % GROWTH] = v

@@ -1,0 +1,80 @@
+"""One Krylov space for all shifts, against dense solves; and how many products a whole search takes."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from krepes.engine.solvers import solve
+from krepes.objectives import _dual, _krylov
+from krepes.objectives._krylov import Krylov
+from krepes.objectives.barlow_twins import BarlowTwins
+
+
+def spread(size, generator):
+    """A positive matrix whose eigenvalues fall over six orders of magnitude, and a right-hand side."""
+    Q = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64)).Q
+    A = (Q * torch.logspace(0, -6, size, dtype=torch.float64)) @ Q.T
+    return A, torch.randn(5, size // 5, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shifts", [(10.0, 0.1, 1e-3), (1e-3, 10.0)])
+def test_every_shift_is_solved_in_the_space_of_one(shifts, generator):
+    A, y = spread(60, generator)
+    calls = []
+
+    def product(v):
+        calls.append(1)
+        return (A @ v.reshape(-1)).reshape(v.shape)
+
+    space = Krylov(product, y)
+    for shift in shifts:
+        x = space.solve(shift, 1e-9)
+        rest = y - product(x) - shift * x
+        calls.pop()
+        assert float(rest.norm()) <= 1e-8 * float(y.norm())
+        expected = torch.linalg.solve(A + shift * torch.eye(60, dtype=torch.float64), y.reshape(-1)).reshape(y.shape)
+        assert_close(x, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    alone = Krylov(product, y)
+    before = len(calls)
+    alone.solve(min(shifts), 1e-9)
+    assert before == len(calls) - before  # the smallest shift alone takes as many products as all of them
+
+
+def test_a_space_without_room_gives_what_it_holds_and_nothing_of_nothing(generator, monkeypatch):
+    A, y = spread(60, generator)
+    monkeypatch.setattr(_krylov, "ROOM", 4 * 60 * 8)
+    space = Krylov(lambda v: (A @ v.reshape(-1)).reshape(v.shape), y)
+    x = space.solve(0.1, 1e-9)
+    assert len(space.alpha) == 4 and 0 < float((y - (A @ x.reshape(-1)).reshape(y.shape) - 0.1 * x).norm())
+    assert not Krylov(lambda v: v, torch.zeros(2, 3)).solve(1.0, 1e-9).any()
+
+
+def test_a_search_over_dampings_makes_few_products(toy_moments, monkeypatch):
+    """Eleven dampings and more, in fewer products of the dual operator than one space may hold vectors."""
+    moments, theta = toy_moments
+    monkeypatch.setattr(_dual, "DENSE", 0)
+    counted = []
+    product = _dual.DualSolve.product
+    monkeypatch.setattr(_dual.DualSolve, "product", lambda self, U: counted.append(1) or product(self, U))
+    found = solve(BarlowTwins(), moments, theta)
+    shared = len(counted)
+    counted.clear()
+    monkeypatch.setattr(_dual.DualSolve, "_shared", lambda self, r, damping, goal: None)
+    alone = solve(BarlowTwins(), moments, theta)
+    assert found.converged and len(found.steps[0].grid) >= 5
+    assert_close(found.theta, alone.theta, rtol=1e-6, atol=1e-6)
+    assert shared <= 0.6 * len(counted), (shared, len(counted))
+
+
+@pytest.fixture
+def toy_moments(generator):
+    from krepes.engine.init import principal_component_init
+    from krepes.engine.moments import moments_of
+
+    F = torch.randn(30, 24, generator=generator, dtype=torch.float64)
+    F = F * torch.arange(1, 31, dtype=torch.float64)[:, None] ** -1.0
+    shared, apart = (torch.randn(k, 400, 30, generator=generator, dtype=torch.float64) for k in (1, 2))
+    rows = torch.nn.functional.pad((shared + 0.5 * apart) @ F, (0, 1), value=1.0)
+    K = F.T @ F + 1e-3 * torch.eye(24, dtype=torch.float64)
+    theta = torch.nn.functional.pad(principal_component_init(K, 6), (0, 0, 0, 1))
+    return moments_of(rows, K), theta
