@@ -10,6 +10,7 @@ side serves every damping (`_krylov`), and conjugate gradients whatever else is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -27,6 +28,25 @@ DENSE = 32
 COARSE, FINE, ROUNDS = 1e-4, 1e-14, 16
 ITERATIONS = 5000
 POWER = 5
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """What a product of ``J Jᵀ`` needs of the Gram matrix, with the weights and deviations multiplied in.
+
+    Attributes:
+        scaled: ``W / (a bᵀ)``, ``(h, h)``.
+        WC: ``W o C``, ``(h, h)``.
+        crosses: Products among ``X`` and ``Y``, ``(2h, 2h)``.
+        columns: Those of ``X`` and of ``Y`` with ``P`` and ``R``, as they meet the column weights.
+        diagonals: What the diagonals of ``PᵀV`` and ``RᵀV`` take of ``F``, of its transpose and of the two weights.
+    """
+
+    scaled: Tensor
+    WC: Tensor
+    crosses: Tensor
+    columns: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    diagonals: list[tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 class DualSolve:
@@ -83,17 +103,40 @@ class DualSolve:
 
     def product(self, U: Tensor) -> Tensor:
         """Return ``J Jᵀ U``, ``(h, h)``, for ``U`` ``(h, h)``."""
+        h, fixed = len(self.W), self._fixed
+        F, EC = U * fixed.scaled, U * fixed.WC
+        e, f = EC.sum(1) / self.C.a.square(), EC.sum(0) / self.C.b.square()
+        # V = X Fᵀ + Y F - P diag(e) - R diag(f): XᵀV and YᵀV are needed whole, of PᵀV and RᵀV only the diagonals.
+        V = fixed.crosses @ torch.cat([F.T, F])
+        alpha, beta = (
+            (own * F).sum(1) + (other * F.T).sum(1) - along * e - beside * f
+            for own, other, along, beside in fixed.diagonals
+        )
+        out = fixed.scaled * (V[:h].T + V[h:]) - fixed.WC * beta - alpha[:, None] * fixed.WC
+        (XP, XR), (YP, YR) = fixed.columns
+        return out - e[:, None] * XP - f[:, None] * XR - YP * e - YR * f
+
+    @cached_property
+    def _fixed(self) -> _Fixed:
         h = len(self.W)
         G = self._gram.unflatten(0, (4, h)).unflatten(2, (4, h))
-        F, e, f = self.C.split(self.W * U)
-        # V = X Fᵀ + Y F - P diag(e) - R diag(f): XᵀV and YᵀV are needed whole, of PᵀV and RᵀV only the diagonals.
-        V = self._gram[: 2 * h, : 2 * h] @ torch.cat([F.T, F])
-        XV, YV = (V[k * h : (k + 1) * h] - G[k, :, 2] * e - G[k, :, 3] * f for k in (0, 1))
-        PV, RV = (
-            (G[k, :, 0] * F).sum(1) + (G[k, :, 1] * F.T).sum(1) - G[k, :, 2].diagonal() * e - G[k, :, 3].diagonal() * f
-            for k in (2, 3)
+        scaled = self.W / torch.outer(self.C.a, self.C.b)
+        squares = (self.C.a.square(), self.C.b.square())
+        return _Fixed(
+            scaled=scaled,
+            WC=self.W * self.C.C,
+            crosses=self._gram[: 2 * h, : 2 * h].contiguous(),
+            columns=((scaled * G[0, :, 2].T, scaled * G[0, :, 3].T), (scaled * G[1, :, 2], scaled * G[1, :, 3])),
+            diagonals=[
+                (
+                    G[k, :, 0] / square[:, None],
+                    G[k, :, 1] / square[:, None],
+                    G[k, :, 2].diagonal() / square,
+                    G[k, :, 3].diagonal() / square,
+                )
+                for k, square in zip((2, 3), squares, strict=True)
+            ],
         )
-        return self.W * self.C.combine(XV.T + YV, PV, RV)
 
     def near(self, damping: float, *, once: bool = False) -> Product:
         """Return the inverse without refinement, to guide iterations: of this problem, or of one that is near it.
