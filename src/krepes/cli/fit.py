@@ -98,6 +98,10 @@ def _show_run(run: Workspace, out: str, as_json: bool) -> None:
 def summary(run: Workspace) -> dict[str, Any]:
     """Return what a fit did, in a few values."""
     solution = run.model.solution_
+    sampled = {}
+    if solution.curvature_error is not None:
+        off = f"the step is off by about {100 * solution.curvature_error:.2g} %"
+        sampled = {"curvature": f"of {solution.curvature_rows} of {len(run.train)} rows: {off}"}
     return {
         "samples fitted / held out": f"{len(run.train)} / {len(run.test)}",
         "kernel": str(run.model.kernel_choice_),
@@ -109,6 +113,7 @@ def summary(run: Workspace) -> dict[str, Any]:
         "gain": solution.gain,
         "residual": solution.residual,
         "converged": solution.converged,
+        **sampled,
     }
 
 

@@ -24,6 +24,8 @@ GRID = tuple(10.0**power for power in range(4, -7, -1))
 """Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""
 LOOSE = 1e-6
 """Relative residual of the search's direct solves: far below what tells two dampings apart."""
+ESTIMATE = 1e-2
+"""Relative residual of a solve that only an estimate rests on."""
 PATIENCE = 2
 """Solves cost more as the damping falls: the search ends after so many values without a lower loss."""
 
@@ -183,6 +185,28 @@ def solve_linear(
         r = b - (linearisation.H @ x + damping * x)
         history.append(float(r.norm()) / scale)
     return LinearSolution(x, r, history[-1], len(history), history[-1] <= tol, tuple(history))
+
+
+def sample_error(linearisation: Linearisation, solution: LinearSolution, damping: float) -> float | None:
+    """Return how far the step by a sample's curvature is from that by the curvature of all rows, as a part of it.
+
+    With ``H`` of all rows and ``Ĥ`` of the sample, what the step leaves of ``(H + λ I) Δ = -g`` costs one pass, and
+    ``(Ĥ + λ I)⁻¹`` of it is the missing step up to the square of the error.
+
+    Args:
+        linearisation: Of an objective.
+        solution: Its solve.
+        damping: Absolute.
+
+    Returns:
+        ``|missing| / |Δ|``; ``None`` where the curvature is of all rows.
+    """
+    size = float(solution.x.norm())
+    if linearisation.whole is None or size == 0:
+        return None
+    left = -linearisation.gradient - (linearisation.whole @ solution.x + damping * solution.x)
+    missing = solve_linear(linearisation, left, damping, tol=ESTIMATE)
+    return float(missing.x.norm()) / size
 
 
 def _curvature(solution: LinearSolution, gradient: Tensor, damping: float) -> float:

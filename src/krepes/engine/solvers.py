@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_finite, require_range
-from krepes.engine.damping import Attempt, Expansion, expand, solve_linear
+from krepes.engine.damping import Attempt, Expansion, expand, sample_error, solve_linear
 from krepes.engine.solution import DampingTrial, Solution, Step
 from krepes.errors import ConvergenceWarning, InvalidInputError
 from krepes.objectives.base import Data, Objective
@@ -97,6 +97,8 @@ def _record(expansion: Expansion[Data], best: Attempt, grid: tuple[DampingTrial,
         iterations=best.solution.iterations,
         history=best.solution.history,
         grid=grid,
+        curvature_rows=expansion.linearisation.rows,
+        curvature_error=sample_error(expansion.linearisation, best.solution, best.damping_absolute),
     )
 
 

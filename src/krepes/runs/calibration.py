@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,9 +180,10 @@ class MadeUpRows:
     def __init__(self, Kbar: Tensor, K: Tensor, budget: Budget) -> None:
         self.Kbar, self.K, self.budget, self.n = Kbar, K, budget, Kbar.shape[1]
 
-    def batches(self, size: int) -> Iterator[Tensor]:
-        """Yield the rows, ``size`` samples at a time."""
-        yield from self.Kbar.split(size, dim=1)
+    def batches(self, size: int, chosen: Sequence[int] | None = None) -> Iterator[Tensor]:
+        """Yield the rows, ``size`` samples at a time: all batches, or the ``chosen`` numbers."""
+        parts = self.Kbar.split(size, dim=1)
+        yield from parts if chosen is None else (parts[number] for number in chosen)
 
 
 def solve_seconds(model: Krepes, width: int) -> float:

@@ -259,6 +259,12 @@ def run_files(
 def _objective(settings: Settings) -> Objective[Any]:
     make = registry.load(registry.OBJECTIVES[settings.objective])
     known = [entry.name for entry in dataclasses.fields(make)]
+    sampled = {} if settings.curvature_rows is None else {"curvature_rows": settings.curvature_rows}
+    if sampled and "curvature_rows" not in known:
+        raise InvalidInputError(
+            f"{flag('curvature_rows')}: {settings.objective} takes its curvature of the second moments of all "
+            f"rows, which costs nothing. Leave it out."
+        )
     unknown = sorted(set(settings.objective_options) - set(known))
     if unknown:
         raise InvalidInputError(
@@ -266,7 +272,7 @@ def _objective(settings: Settings) -> Objective[Any]:
             f"{registry.suggestion(unknown[0], known)}"
         )
     try:
-        return make_objective({"name": settings.objective, **settings.objective_options})
+        return make_objective({"name": settings.objective, **settings.objective_options, **sampled})
     except TypeError as error:
         raise InvalidInputError(f"{flag('objective_options')}: {error}.") from error
 
