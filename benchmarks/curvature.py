@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
-from krepes.engine.init import start
 from krepes.engine.rowstore import RowStore
 from krepes.engine.solution import Solution
 from krepes.engine.solvers import solve
@@ -37,7 +35,7 @@ def compared(run: Any, samples: list[int]) -> pd.DataFrame:
     model, found = run.model, []
     data, objective = model.data_, model.objective_
     assert isinstance(data, RowStore)
-    theta0 = torch.nn.functional.pad(start(model.K_mm_, model.h, rcond=1e-6, seed=0), (0, 0, 0, 1))
+    theta0 = model.solution_.theta0
     whole: Solution | None = None
     for rows in [data.n, *samples]:
         how: dict[str, Any] = {"tol": 1e-6, "damping": run.settings.damping}

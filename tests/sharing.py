@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from krepes import Krepes
+from krepes.encoders import pretrain
 from krepes.processes import connected
 from krepes.storage.tensorfile import write_tensors
 from krepes.views import GaussianNoise, ViewStream
@@ -22,9 +23,37 @@ def fitted(objective, kind, workdir=None):
     return model.fit(stream, workdir=workdir)
 
 
+TRAININGS = ("barlow_twins", "simclr", "vicreg", "byol")
+
+
+class Net(nn.Module):
+    """Convolution and batch norm of pictures and of rows, so that both statistics are shared."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+        self.last, self.rows = nn.Linear(16, 6), nn.BatchNorm1d(6)
+
+    def forward(self, x):
+        return self.rows(self.last(self.norm(self.first(x.unflatten(1, (1, 4, 4)))).relu().flatten(1)))
+
+
+def trained(loss, checkpoint=None):
+    """Return weights and statistics after some steps on batches of 15, which two do not share evenly."""
+    torch.manual_seed(0)
+    X = torch.randn(45, 16, dtype=torch.float64)
+    stream = ViewStream(X, GaussianNoise(0.3), seed=1, batch_size=15)
+    done = pretrain(Net().double(), stream, loss=loss, projector=(8, 8), epochs=2, checkpoint=checkpoint, progress=False)
+    history = torch.tensor([[epoch.loss, epoch.spread] for epoch in done.history], dtype=torch.float64)
+    return {**done.encoder.state_dict(), "history": history}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with connected() as us:
+        for loss in TRAININGS:
+            found = trained(loss, Path(sys.argv[1]) / f"{loss}.checkpoint")
+            write_tensors(Path(sys.argv[1]) / f"trained-{loss}-{us.rank}.safetensors", found, {})
         for objective, kind in (("barlow_twins", "exact"), ("simclr", "sketch"), ("kae", "exact")):
             model = fitted(objective, kind, Path(sys.argv[1]) / objective)
             found = {"theta": model.solution_.theta, "landmarks": model.landmarks_}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.sharing import fitted
+from tests.sharing import TRAININGS, fitted, trained
 
 from krepes.cli.app import main
 from krepes.engine.together import Span
@@ -47,6 +47,14 @@ def test_several_processes_find_what_one_finds(count, tmp_path):
             gap = (tensors["theta"] - alone.solution_.theta).abs().max() / alone.solution_.theta.abs().max()
             # Rows of a row objective are kept in float32 by one process as by several: its sums alone differ.
             assert gap < 1e-9
+    for loss in TRAININGS:
+        alone = trained(loss)
+        found = [read_tensors(tmp_path / f"trained-{loss}-{rank}.safetensors")[0] for rank in range(count)]
+        for name, x in alone.items():
+            for tensors in found:
+                assert torch.equal(tensors[name], found[0][name]), "every process has the same bytes"
+                torch.testing.assert_close(tensors[name], x, rtol=1e-9, atol=1e-9, msg=f"{loss}: {name}")
+        assert (tmp_path / f"{loss}.checkpoint").is_file()
 
 
 def test_the_command_shares_a_fit_and_the_first_process_writes(tmp_path):

@@ -94,16 +94,11 @@ def fit(
 def _encoder_of_all(
     settings: Settings, dataset: Dataset, stream: ViewStream, *, checkpoint: Path, progress: bool
 ) -> nn.Module | Kernel:
-    """Return the encoder; where it is trained on the spot, the first process does it and the others get the weights."""
+    """Return the encoder; where it is trained on the spot, all processes train it, and end with the same weights."""
     us = current()
-    if us.count == 1 or settings.kernel in registry.KERNELS or has_weights(settings):
-        return open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
-    if us.first:
-        encoder = open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
-    else:
-        encoder = fresh_encoder(settings, dataset, stream).eval()
-    assert isinstance(encoder, nn.Module)
-    encoder.load_state_dict(us.share(encoder.state_dict()))
+    encoder = open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
+    if us.talking and isinstance(encoder, nn.Module):
+        encoder.load_state_dict(us.share(encoder.state_dict()))
     return encoder
 
 
