@@ -19,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from krepes.errors import InvalidInputError
+
 T = TypeVar("T")
 PATIENCE = timedelta(days=7)
 """How long a process waits for another, which may train or solve meanwhile; a lost one is noticed by torchrun."""
@@ -109,6 +111,21 @@ class Processes:
             return make(indices)
         low, high = self.span(len(indices))
         return torch.cat(list(self.parts(make(indices[low:high]))))
+
+
+def require_alone(what: str) -> None:
+    """Refuse work that processes would only repeat.
+
+    Args:
+        what: It, as the user asked for it.
+
+    Raises:
+        InvalidInputError: If several processes are connected.
+    """
+    if current().talking:
+        raise InvalidInputError(
+            f"{what} runs in one process, and torchrun started {current().count}. Call it without torchrun."
+        )
 
 
 _alone: ContextVar[Processes | None] = ContextVar("_alone", default=None)
