@@ -84,6 +84,27 @@ def test_other_commands_say_that_they_run_in_one_process(monkeypatch, capsys):
     assert "krepes audit runs in one process, and torchrun started 2" in " ".join(capsys.readouterr().err.split())
 
 
+LATE = """
+import os, signal, sys, time
+from krepes.processes import connected
+start, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
+if (start, rank) == ("1", "1"):
+    time.sleep(3)
+with connected() as us:
+    if (start, rank) == ("0", "1"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    us.wait()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_starts_again_does_not_wait_for_the_lost_one(tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--"]
+    done = subprocess.run([*command, tmp_path / "late.py"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_killed_process_is_started_again_and_changes_nothing(seed, tmp_path):
