@@ -90,6 +90,16 @@ def whole_cost(settings: Settings, rates: Rates) -> pd.DataFrame:
     return on_gpus(parts, GPUS, faster(rates))
 
 
+def memory(q: int) -> str:
+    """Return what each process of the whole fit holds, in words, for ``q`` features of the sketch."""
+    held = {
+        "moments while they are summed": 5 * 8 * (2 * (2 * M + 1)) ** 2,
+        "features of the landmark points": 4 * 2 * M * q,
+        "features of the candidates": 4 * POOL * (q + M),
+    }
+    return ", ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in held.items())
+
+
 def main() -> None:
     """Make pictures, fit, compare, and print the cost of the whole."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -117,6 +127,7 @@ def main() -> None:
         seconds = {name: f"{1000 * value:.3g} ms" for name, value in vars(rates).items() if name != "product"}
         print(f"one sample: {seconds}; {1 / rates.product:.2g} multiply-adds a second here")
         print(whole_cost(settings, rates).round(3).to_string(index=False))
+        print(f"memory of a process, whatever their number: {memory(settings.features)}")
 
 
 def _first_weights(encoder: str, path: Path) -> Path:
