@@ -66,8 +66,10 @@ class Linearised:
 
     def rows(self, X: Batch) -> Tensor:
         """Return the rows of samples ``X`` ``(b, ...)``, ``(b, r + d + 1)``."""
-        e = self.encoder.encode(X)
-        phi = self.kernel.rows(X, self.prepared).K.to("cpu", torch.float64) @ self.R
+        found = self.kernel.rows(X, self.prepared)
+        # A tangent kernel meets the embedding on its way: one forward pass serves both.
+        e = self.encoder.encode(X) if found.embedding is None else found.embedding.to("cpu", torch.float64)
+        phi = found.K.to("cpu", torch.float64) @ self.R
         return torch.cat([phi, e, e.new_ones(len(e), 1)], dim=1)
 
     def pair(self, X: Batch) -> Tensor:
