@@ -84,9 +84,9 @@ def whole_cost(settings: Settings, rates: Rates) -> pd.DataFrame:
     # What does not go through the encoder, by its multiply-adds: float64 sums of moments, the choice, the solve.
     large = Rates(**{**vars(rates), "sums": 2 * rates.product * p * p * (points + 1) ** 2})
     counts = Counts(N, p, M, REFERENCE, POOL - REFERENCE, True, True)
-    choice = POOL * M * (2 * q + M) * rates.product
+    chosen = counts.looks * (rates.read + rates.features) + POOL * M * (2 * q + M) * rates.product
     solve = 15 * 2 * rates.product * (10 * (points + 1) ** 3 + 4 * (points + 1) ** 2 * H)
-    parts: list[Work] = work_of(counts, large, choice=choice, solve=solve)
+    parts: list[Work] = work_of(counts, large, chosen=chosen, solve=solve)
     return on_gpus(parts, GPUS, faster(rates))
 
 

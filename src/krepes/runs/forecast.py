@@ -119,38 +119,32 @@ def phases(model: Krepes, stream: ViewStream, held: int) -> tuple[list[dict[str,
     size, sample = Sizes.of(model, candidates), batches.sample_bytes(model.reference_)
     kept = held + r * sample + size.mean
     moments = isinstance(model.objective_, MomentObjective)
-    on_disk = 0 if moments else stream.n * model.p_ * size.width * 4
-    summed = size.moments if moments else 0
+    on_disk, summed = (0, size.moments) if moments else (stream.n * model.p_ * size.width * 4, 0)
     batch = (2 * model.p_ + 1) * stream.batch_size * sample
     solved = solve_seconds(model, size.width)
-
-    def counted(samples: int) -> int:
-        return samples if tangent else 0
-
     rows = [
         _row(KERNEL, work.spent[KERNEL].samples, kernel_seconds + r * rates.read, held + r * sample, 0),
-        _row(REFERENCE, counted(looked), looked * rates.look, kept + size.work, 0),
-        _row(SELECTION, counted(_about(looks, candidates)), chosen, kept + size.work + size.pool, size.pool_disk),
+        _row(REFERENCE, looked * tangent, looked * rates.look, kept + size.work, 0),
+        _row(SELECTION, _about(looks, candidates) * tangent, chosen, kept + size.work + size.pool, size.pool_disk),
         _row(
             LANDMARKS,
-            counted(points),
+            points * tangent,
             model.m_ * rates.views + points * (rates.enter + max(rates.row - rates.enter, 0.0)),
             kept + size.work + points * sample + size.sides,
             size.sides_disk,
         ),
         _row(
             PASS,
-            counted(rest),
+            rest * tangent,
             rest * rates.row + stream.n * (rates.views + rates.sums * moments),
             kept + size.work + points * sample + size.sides + batch + summed,
             size.sides_disk + on_disk,
         ),
         _row(SOLVE, 0, solved, kept + points * sample + size.sides + 2 * summed, on_disk),
     ]
-    sketch = None if candidates is None else candidates.sketch
-    counts = Counts(stream.n, model.p_, model.m_, looked, _about(looks, candidates), sketch is not None, moments)
-    choice = 0.0 if sketch is None else chosen - counts.looks * (rates.read + rates.features)
-    return rows, rates, looks is not None, work_of(counts, rates, choice=max(choice, 0.0), solve=solved)
+    sketched = candidates is not None and candidates.sketch is not None
+    counts = Counts(stream.n, model.p_, model.m_, looked, _about(looks, candidates), sketched, moments)
+    return rows, rates, looks is not None, work_of(counts, rates, chosen=chosen, solve=solved)
 
 
 def set_up(model: Krepes, stream: ViewStream, work: Phases) -> Candidates | None:

@@ -66,13 +66,13 @@ class Counts:
     moments: bool
 
 
-def work_of(counts: Counts, rates: Rates, *, choice: float = 0.0, solve: float = 0.0) -> list[Work]:
+def work_of(counts: Counts, rates: Rates, *, chosen: float = 0.0, solve: float = 0.0) -> list[Work]:
     """Return the parts of a fit with trained weights.
 
     Args:
         counts: How much.
         rates: Seconds of one sample here.
-        choice: Seconds of the selector's own products.
+        chosen: Seconds of the whole selection; what is not reading and looking are the selector's own products.
         solve: Seconds of the solve.
 
     Returns:
@@ -80,6 +80,7 @@ def work_of(counts: Counts, rates: Rates, *, choice: float = 0.0, solve: float =
     """
     c, points = counts, counts.p * counts.m
     features = ALL if c.sketched else EACH
+    choice = max(0.0, chosen - c.looks * (rates.read + (rates.features or rates.row)))
     return [
         Work(REFERENCE, READING, c.reference * rates.read, EACH),
         Work(REFERENCE, ENCODER, c.reference * rates.look, features),
