@@ -7,13 +7,21 @@ import torch
 from torch import nn
 
 from krepes import Krepes
+from krepes.attribution import attribute
+from krepes.encoders import pretrain
+from krepes.influence import How, influence_of, similarity
+from krepes.objectives import BYOL
 from krepes.processes import connected
 from krepes.storage.tensorfile import write_tensors
 from krepes.views import GaussianNoise, ViewStream
 
+FITS = (("barlow_twins", "exact"), ("simclr", "sketch"), ("byol", "sketch"), ("kae", "exact"))
+OWN = {"byol": BYOL(batch=64, curvature_rows=300)}
+
 
 def fitted(objective, kind, workdir=None):
     """Return a small model: 700 rows, batches of 64, so that spans do not divide evenly."""
+    objective = OWN.get(objective, objective)
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 8)).double()
     X = torch.randn(700, 6, dtype=torch.float64)
@@ -22,10 +30,54 @@ def fitted(objective, kind, workdir=None):
     return model.fit(stream, workdir=workdir)
 
 
+def answered(model):
+    """Return the influence of rows by lazy replays of two losses, and how landmarks move some test samples."""
+    X = torch.randn(7, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    asked = similarity(model, X[:1], X[1:2])
+    found = {"scores": attribute(model, X).scores}
+    for loss in ("barlow_twins", "simclr"):
+        how = How(loss=loss, steps=3, draws=1)
+        values = influence_of(model, asked, method="lazy", how=how, progress=False).values
+        found[loss] = torch.from_numpy(values.copy())
+    return found
+
+
+TRAININGS = ("barlow_twins", "simclr", "vicreg", "byol")
+
+
+class Net(nn.Module):
+    """Convolution and batch norm of pictures and of rows, so that both statistics are shared."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+        self.last, self.rows = nn.Linear(16, 6), nn.BatchNorm1d(6)
+
+    def forward(self, x):
+        return self.rows(self.last(self.norm(self.first(x.unflatten(1, (1, 4, 4)))).relu().flatten(1)))
+
+
+def trained(loss, checkpoint=None):
+    """Return weights and statistics after some steps on batches of 15, which two do not share evenly."""
+    torch.manual_seed(0)
+    X = torch.randn(45, 16, dtype=torch.float64)
+    stream = ViewStream(X, GaussianNoise(0.3), seed=1, batch_size=15)
+    done = pretrain(
+        Net().double(), stream, loss=loss, projector=(8, 8), epochs=2, checkpoint=checkpoint, progress=False
+    )
+    history = torch.tensor([[epoch.loss, epoch.spread] for epoch in done.history], dtype=torch.float64)
+    return {**done.encoder.state_dict(), "history": history}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with connected() as us:
-        for objective, kind in (("barlow_twins", "exact"), ("simclr", "sketch"), ("kae", "exact")):
+        for loss in TRAININGS:
+            found = trained(loss, Path(sys.argv[1]) / f"{loss}.checkpoint")
+            write_tensors(Path(sys.argv[1]) / f"trained-{loss}-{us.rank}.safetensors", found, {})
+        for objective, kind in FITS:
             model = fitted(objective, kind, Path(sys.argv[1]) / objective)
             found = {"theta": model.solution_.theta, "landmarks": model.landmarks_}
             write_tensors(Path(sys.argv[1]) / f"{objective}-{us.rank}.safetensors", found, {"n": model.processes_})
+            if objective == "barlow_twins":
+                write_tensors(Path(sys.argv[1]) / f"answered-{us.rank}.safetensors", answered(model), {})

@@ -16,6 +16,7 @@ from krepes.kernels import EmpiricalNTK, SketchedNTK
 from krepes.runs.calibration import prepared_like, seconds_each
 from krepes.runs.fitting import fit
 from krepes.runs.forecast import forecast
+from krepes.runs.scaling import Work, on_gpus
 from krepes.runs.settings import Settings
 
 PHASES = ["kernel", "reference", "selection", "landmarks", "pass", "solve"]
@@ -119,3 +120,28 @@ def test_a_timing_is_of_as_many_as_take_long_enough(monkeypatch):
     assert asked == [1, 1, 6, 12]
     asked.clear()
     assert seconds_each(work, 64, first=8) == pytest.approx(0.1) and asked == [1, 8]
+
+
+def test_hours_on_gpus_divide_what_is_shared_and_nothing_else(folder, tmp_path):
+    parts = [
+        Work("pass", "encoder", 3600.0, "shared by all"),
+        Work("pass", "reading", 800.0, "shared by all"),
+        Work("landmarks", "encoder", 360.0, "repeated by each"),
+        Work("solve", "numbers", 36.0, "done by the first"),
+    ]
+    table = on_gpus(parts, [1, 4], speed=10.0, readers=8).set_index("phase")
+    assert table.loc["pass", "1 GPU"] == pytest.approx(460 / 3600)
+    assert table.loc["pass", "4 GPU"] == pytest.approx(115 / 3600)
+    assert table.loc["landmarks", "4 GPU"] == table.loc["landmarks", "1 GPU"] == pytest.approx(36 / 3600)
+    assert table.loc["together", "4 GPU"] == pytest.approx((115 + 36 + 36) / 3600)
+    assert table.loc["together", "mostly"] == "pass" and table.loc["pass", "mostly"] == "encoder, shared by all"
+    found = forecast(settings(folder, tmp_path, kernel="sketch", features=64))
+    here, spread = found.table.set_index("phase")["seconds"], on_gpus(found.parts, [2], 1.0).set_index("phase")
+    for phase in ("pass", "landmarks", "solve", "saving"):
+        assert 3600 * spread.loc[phase, "hours here"] == pytest.approx(here[phase], rel=1e-6), "all of it, in parts"
+
+
+@pytest.mark.parametrize("given", [["--gpus", "1,8"], ["--gpus", "0", "--dry-run"], ["--gpus", "many", "--dry-run"]])
+def test_numbers_of_gpus_are_numbers_and_belong_to_a_dry_run(given):
+    found = CliRunner().invoke(app, ["fit", "digits", *given])
+    assert isinstance(found.exception, InvalidInputError) and "such as 1,8,32, with --dry-run" in str(found.exception)

@@ -107,6 +107,7 @@ LAYERS = [
     "runs.queue",
     "runs.footprint",
     "runs.calibration",
+    "runs.scaling",
     "runs.forecast",
     "runs.opening",
     "runs.training",

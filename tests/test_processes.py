@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.sharing import fitted
+from tests.sharing import FITS, TRAININGS, answered, fitted, trained
 
 from krepes.cli.app import main
 from krepes.engine.together import Span
@@ -34,12 +34,23 @@ def torchrun(count, *program, timeout=120):
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=HERE.parent)
 
 
+def _require_same(alone, files):
+    found = [read_tensors(file)[0] for file in files]
+    for name, x in alone.items():
+        for tensors in found:
+            assert torch.equal(tensors[name], found[0][name]), f"{name}: every process has the same bytes"
+            gap = (tensors[name] - x).abs().max()
+            assert gap <= 1e-9 * max(1.0, float(x.abs().max())), f"{name}: {gap}"
+
+
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_several_processes_find_what_one_finds(count, tmp_path):
     done = torchrun(count, HERE / "sharing.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    for objective, kind in (("barlow_twins", "exact"), ("simclr", "sketch"), ("kae", "exact")):
+    for objective, kind in FITS:
         alone = fitted(objective, kind)
+        if objective == "barlow_twins":
+            _require_same(answered(alone), [tmp_path / f"answered-{rank}.safetensors" for rank in range(count)])
         found = [read_tensors(tmp_path / f"{objective}-{rank}.safetensors") for rank in range(count)]
         for tensors, details in found:
             assert details["n"] == count and torch.equal(tensors["landmarks"], alone.landmarks_)
@@ -47,6 +58,9 @@ def test_several_processes_find_what_one_finds(count, tmp_path):
             gap = (tensors["theta"] - alone.solution_.theta).abs().max() / alone.solution_.theta.abs().max()
             # Rows of a row objective are kept in float32 by one process as by several: its sums alone differ.
             assert gap < 1e-9
+    for loss in TRAININGS:
+        _require_same(trained(loss), [tmp_path / f"trained-{loss}-{rank}.safetensors" for rank in range(count)])
+        assert (tmp_path / f"{loss}.checkpoint").is_file()
 
 
 def test_the_command_shares_a_fit_and_the_first_process_writes(tmp_path):
@@ -63,11 +77,32 @@ def test_the_command_shares_a_fit_and_the_first_process_writes(tmp_path):
 def test_other_commands_say_that_they_run_in_one_process(monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(sys, "argv", ["krepes", "explain", "run"])
+    monkeypatch.setattr(sys, "argv", ["krepes", "audit", "run"])
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
-    assert "krepes explain runs in one process, and torchrun started 2" in " ".join(capsys.readouterr().err.split())
+    assert "krepes audit runs in one process, and torchrun started 2" in " ".join(capsys.readouterr().err.split())
+
+
+LATE = """
+import os, signal, sys, time
+from krepes.processes import connected
+start, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
+if (start, rank) == ("1", "1"):
+    time.sleep(3)
+with connected() as us:
+    if (start, rank) == ("0", "1"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    us.wait()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_starts_again_does_not_wait_for_the_lost_one(tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--"]
+    done = subprocess.run([*command, tmp_path / "late.py"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

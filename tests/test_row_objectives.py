@@ -1,5 +1,6 @@
 """Row objectives against losses written out sample by sample and curvature as a dense matrix."""
 
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -10,8 +11,9 @@ from torch.testing import assert_close
 from krepes.budget import Budget
 from krepes.errors import InvalidInputError
 from krepes.objectives.byol import BYOL
+from krepes.objectives.parts import Part, rows_of, sampled_batches
 from krepes.objectives.simclr import SimCLR
-from krepes.objectives.streaming import MemoryRows, StreamedObjective, batch_generator
+from krepes.objectives.streaming import MemoryRows, batch_generator
 from krepes.objectives.triplets import SpectralTriplets
 from oracles import rows as oracle
 
@@ -129,9 +131,9 @@ def test_diagonal_is_exact_or_an_unbiased_estimate(case):
 def test_recomputed_embeddings_give_the_same_product(case, monkeypatch, generator):
     objective, rows, theta, *_ = case
     v = torch.randn(theta.shape, dtype=torch.float64, generator=generator)
-    product, batches_kept = StreamedObjective._product, []
+    product, batches_kept = Part.product, []
     monkeypatch.setattr(
-        StreamedObjective, "_product", lambda *args: batches_kept.append(len(args[-1])) or product(*args)
+        Part, "product", lambda self, *args: batches_kept.append(len(self.kept)) or product(self, *args)
     )
     all_of_it = rows.Kbar.shape[0] * SAMPLES * H * 8
     found = [
@@ -280,3 +282,64 @@ def test_sums_are_those_of_the_paper_written_out(generator):
     V = [oracle.direction(K @ other) for K in rows.Kbar]
     wanted = (V[0] - U[1]).square().sum() + (V[1] - U[0]).square().sum()
     assert_close(BYOL(batch=4, reduction="sum").at(rows, theta).value(rows, other), wanted, **GRADIENT)
+
+
+@pytest.mark.parametrize("rows_wanted", [11, 12, 10**9])
+def test_a_sample_of_all_rows_is_the_curvature_of_all(case, rows_wanted, generator):
+    objective, rows, theta, *_ = case
+    whole, sample = (replace(objective, curvature_rows=wanted) for wanted in (10**6, rows_wanted))
+    v = torch.randn(theta.shape, dtype=torch.float64, generator=generator)
+    first, second = whole.linearise(rows, theta), sample.linearise(rows, theta)
+    assert torch.equal(first.H @ v, second.H @ v) and torch.equal(first.gradient, second.gradient)
+    assert first.H.diagonal is None or torch.equal(first.H.diagonal, second.H.diagonal)
+    assert second.rows == SAMPLES and second.whole is None
+
+
+def test_a_sample_has_the_curvature_of_its_batches_and_the_gradient_of_all(case, generator):
+    objective, rows, theta, *_ = case
+    sampled = replace(objective, curvature_rows=5)  # two of three batches
+    numbers = sampled_batches(SAMPLES, 4, 5, seed=getattr(objective, "seed", 0))
+    assert len(numbers) == 2
+    found, whole = sampled.linearise(rows, theta), objective.linearise(rows, theta)
+    assert torch.equal(found.gradient, whole.gradient) and found.value == whole.value
+    assert found.rows == rows_of(numbers, SAMPLES, 4) < SAMPLES
+    v = torch.randn(theta.shape, dtype=torch.float64, generator=generator)
+    assert_close(found.whole @ v, whole.H @ v, **CURVATURE)
+    if isinstance(objective, (SpectralTriplets,)) or getattr(objective, "reduction", "mean") == "sum":
+        return  # its ridge, or its scale, is not a mean over batches
+    bound = objective.at(rows, theta)  # BYOL's targets and predictor are those of all rows
+    parts = []
+    for number in numbers:
+        Kbar = rows.Kbar[:, 4 * number : 4 * number + 4]
+        loss = bound.batch_loss(number, Kbar)
+        Hv = Kbar.flatten(0, 1).T @ loss.product(Kbar @ theta, Kbar @ v).flatten(0, 1)
+        parts.append(Kbar.shape[1] * Hv)
+    assert_close(found.H @ v, sum(parts) / found.rows, **CURVATURE)
+
+
+def test_every_batch_is_as_likely_in_the_sample():
+    seen = torch.zeros(20)
+    for seed in range(2000):
+        numbers = sampled_batches(77, 4, 20, seed)
+        assert numbers == sorted(set(numbers)) and len(numbers) == 5
+        seen[numbers] += 1
+    assert float((seen / 2000 - 0.25).abs().max()) < 0.05  # five standard deviations
+
+
+def test_one_batch_of_rows_is_held_at_a_time(case):
+    objective, rows, theta, *_ = case
+    held, most = [], []
+
+    class Counted:
+        n, K, budget = rows.n, rows.K, Budget(1)  # room for no embedding
+
+        def batches(self, size, chosen=None):
+            for Kbar in rows.batches(size, chosen):
+                Kbar = Kbar.clone()
+                held[:] = [ref for ref in held if ref() is not None] + [weakref.ref(Kbar)]
+                most.append(len(held))
+                yield Kbar
+
+    lin = objective.linearise(Counted(), theta)
+    _ = lin.H @ theta, objective.value(Counted(), theta), objective.gradient(Counted(), theta)
+    assert max(most) <= 2, "the one in use, and the one that takes its place"

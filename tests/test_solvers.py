@@ -355,3 +355,20 @@ def test_a_loss_that_is_not_finite_is_refused(generator):
     broken = LeastSquares(lambda Z: Z / 0, name="broken")
     with pytest.raises(InvalidInputError, match="the loss 'broken' is .* must be finite"):
         solve(broken, rows, start(rows, generator))
+
+
+@pytest.mark.parametrize("make", [SimCLR, BYOL, lambda **how: LeastSquares(lambda Z: (Z[0] - 2 * Z[1]).tanh(), **how)])
+def test_the_error_of_a_sampled_curvature_is_told_as_it_is(make, generator):
+    rows = rbf_rows(generator, n=400)
+    theta = torch.randn(13, 3, dtype=torch.float64, generator=generator)
+    whole = solve(make(batch=20), rows, theta, damping=1.0, tol=1e-10)
+    assert whole.curvature_rows == 400 and whole.curvature_error is None
+    how = {"damping": whole.damping_absolute, "relative": False, "tol": 1e-10}
+    sampled = solve(make(batch=20, curvature_rows=200), rows, theta, **how)
+    error = float((sampled.theta - whole.theta).norm() / (whole.theta - theta).norm())
+    assert sampled.curvature_rows == 200 and 1e-6 < error < 0.1
+    assert sampled.curvature_error == pytest.approx(error, rel=0.5)
+    exact = make(batch=20, curvature_rows=400)
+    assert torch.equal(solve(exact, rows, theta, **how).theta, solve(make(batch=20), rows, theta, **how).theta)
+    stored = type(sampled).from_dict(json.loads(json.dumps(sampled.to_dict())), sampled.theta0, sampled.theta)
+    assert stored.curvature_error == sampled.curvature_error

@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from krepes.errors import InvalidInputError
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=7)
@@ -84,6 +87,17 @@ class Processes:
         for source in range(self.count if self.talking else 1):
             yield self.share(value, source)
 
+    def summed(self, x: Tensor) -> Tensor:
+        """Return the sum of ``x`` over processes, the same bytes everywhere; it is as fast as the network allows."""
+        total = x.detach().clone(memory_format=torch.contiguous_format)
+        if self.talking:
+            dist.all_reduce(total)
+        return total
+
+    def any(self, asked: bool) -> bool:
+        """Return whether any process says so."""
+        return bool(self.summed(torch.tensor(int(asked)))) if self.talking else asked
+
     def rows(self, indices: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what ``make`` returns for ``indices`` ``(b,)``, ``(b, ...)``, each process making its part.
 
@@ -98,6 +112,21 @@ class Processes:
             return make(indices)
         low, high = self.span(len(indices))
         return torch.cat(list(self.parts(make(indices[low:high]))))
+
+
+def require_alone(what: str) -> None:
+    """Refuse work that processes would only repeat.
+
+    Args:
+        what: It, as the user asked for it.
+
+    Raises:
+        InvalidInputError: If several processes are connected.
+    """
+    if current().talking:
+        raise InvalidInputError(
+            f"{what} runs in one process, and torchrun started {current().count}. Call it without torchrun."
+        )
 
 
 _alone: ContextVar[Processes | None] = ContextVar("_alone", default=None)
@@ -128,6 +157,19 @@ def started_by_torchrun() -> int:
     return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
+def _meeting_place() -> tuple[Any, int, int]:
+    """Return the store where processes find each other, this one's rank, and how many there are.
+
+    On one machine torchrun gives processes that it starts again the store of those before them, in which a fast one
+    would find the address of a lost one and wait for it: so every start has names of its own. On several machines each
+    start has a store of its own, and the count of starts is not the same on all of them.
+    """
+    store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
+    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+        store = dist.PrefixStore(f"krepes/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)  # type: ignore[attr-defined]
+    return store, rank, count
+
+
 @contextmanager
 def connected() -> Generator[Processes, None, None]:
     """Connect the processes that ``torchrun`` started, as long as the block lasts; alone, do nothing."""
@@ -137,7 +179,8 @@ def connected() -> Generator[Processes, None, None]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(backend, timeout=PATIENCE)
+    store, rank, count = _meeting_place()
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     try:
         yield current()
     finally:

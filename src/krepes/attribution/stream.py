@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from krepes import batches
 from krepes.attribution.result import Attribution, Ranking, Top, id_array, require_ranking
 from krepes.batches import Batch, require_usable
 from krepes.budget import Budget, MemoryBudget
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
+from krepes.processes import current
 from krepes.views.source import as_source
 
 Visitor = Callable[[slice, Attribution], None]
@@ -117,7 +119,7 @@ def _piece_size(model: Krepes, memory_budget: MemoryBudget | None = None) -> int
 
 def _attribute(model: Krepes, X: Batch, ids: Sequence[Any]) -> Attribution:
     require_usable(X, "the test samples")
-    K = model.kernel_rows(X)
+    K = current().rows(torch.arange(batches.count(X)), lambda part: model.kernel_rows(batches.take(X, part)))
     views = (model.p_, len(model.landmark_ids_))
     return Attribution(
         K_tm=K.unflatten(1, views),

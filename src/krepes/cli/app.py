@@ -51,8 +51,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 )
 for command in COMMANDS:
     app.command()(command)
-SHARED = ("fit",)
-"""Commands whose work several processes can share."""
+SHARED = ("fit", "pretrain", "explain", "influence")
+"""Commands whose work several processes can share; what of it they cannot is refused where it is asked for."""
 ASIDE = ("matplotlib", "filelock", "PIL", "fontTools")
 """Packages whose notes to their own developers are not for our reader."""
 

@@ -68,9 +68,12 @@ def explain(
 
     Example: [bold]krepes explain runs/income --row 17 --decision[/]
     """
+    from krepes.processes import require_alone
     from krepes.runs.answers import in_words, made_of, picture_strip
 
     _require_together(decision, strip, label)
+    if decision:
+        require_alone("krepes explain --decision")
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
     if decision:
         _explain_decision(space, row, label, top, as_json)
@@ -156,9 +159,12 @@ def influence(
     Example: [bold]krepes influence runs/income --outcome "group_distance sex" --method warm[/]
     """
     from krepes.influence import influence_of
+    from krepes.processes import require_alone
     from krepes.runs.answers import with_texts
     from krepes.runs.retraining import how_to_replay
 
+    if method != "lazy":
+        require_alone(f"krepes influence --method {method}")
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
     asked_about = _outcome(space, row or [], toward, outcome)
     how, stream = how_to_replay(space, method, members=members, seconds=seconds)

@@ -9,6 +9,7 @@ import typer
 from krepes.cli import options as o
 from krepes.cli.flags import takes_settings
 from krepes.cli.show import say, show_frame, show_json, show_pairs
+from krepes.errors import InvalidInputError
 from krepes.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def fit(
     settings: Settings,
     out: o.Out = "runs/latest",
     dry_run: o.DryRun = False,
+    gpus: o.Gpus = None,
     shard: o.Shard = None,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
@@ -51,8 +53,9 @@ def fit(
     """
     from krepes.runs.fitting import fit as fit_run
 
+    counts = _numbers_of_gpus(gpus, dry_run)
     if dry_run:
-        _show_forecast(settings, as_json)
+        _show_forecast(settings, counts, as_json)
         return
     if shard is not None:
         _fit_part(settings, out, shard, quiet, as_json)
@@ -98,6 +101,10 @@ def _show_run(run: Workspace, out: str, as_json: bool) -> None:
 def summary(run: Workspace) -> dict[str, Any]:
     """Return what a fit did, in a few values."""
     solution = run.model.solution_
+    sampled = {}
+    if solution.curvature_error is not None:
+        off = f"the step is off by about {100 * solution.curvature_error:.2g} %"
+        sampled = {"curvature": f"of {solution.curvature_rows} of {len(run.train)} rows: {off}"}
     return {
         "samples fitted / held out": f"{len(run.train)} / {len(run.test)}",
         "kernel": str(run.model.kernel_choice_),
@@ -109,16 +116,34 @@ def summary(run: Workspace) -> dict[str, Any]:
         "gain": solution.gain,
         "residual": solution.residual,
         "converged": solution.converged,
+        **sampled,
     }
 
 
-def _show_forecast(settings: Settings, as_json: bool) -> None:
+def _numbers_of_gpus(gpus: str | None, dry_run: bool) -> list[int]:
+    """Return what ``--gpus`` says, or nothing."""
+    if gpus is None:
+        return []
+    words = [word.strip() for word in gpus.split(",")]
+    if not dry_run or not all(word.isdigit() and int(word) > 0 for word in words):
+        raise InvalidInputError(f"--gpus {gpus}: numbers with commas are wanted, such as 1,8,32, with --dry-run.")
+    return [int(word) for word in words]
+
+
+def _show_forecast(settings: Settings, gpus: list[int], as_json: bool) -> None:
     from krepes.runs.forecast import forecast
+    from krepes.runs.scaling import READERS, faster, on_gpus
 
     found = forecast(settings)
+    speed = faster(found.rates)
+    spread = on_gpus(found.parts, gpus, speed) if gpus else None
     if as_json:
-        show_json({"phases": found.table, "kernel": str(found.kernel), "counts_exact": found.exact})
+        told = {"phases": found.table, "kernel": str(found.kernel), "counts_exact": found.exact}
+        show_json(told if spread is None else {**told, "gpus": spread, "gpu_speed": speed})
         return
+    if spread is not None:
+        title = f"hours, if a GPU is {speed:.0f} times this machine and {READERS} processes read for it"
+        show_frame(spread.round(3), title)
     show_frame(found.table.round({"seconds": 1, "memory MiB": 0, "disk MiB": 1}), "what the fit will cost")
     seconds, memory = float(found.table["seconds"].sum()), float(found.table["memory MiB"].max())
     say(f"together about {seconds:.0f} s, at most {memory:.0f} MiB beside the program itself; kernel: {found.kernel}")

@@ -48,6 +48,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what it will cost, in time, memory and disk, and do nothing.")
 ]
+Gpus = Annotated[
+    str | None,
+    typer.Option(help="With --dry-run: 1,8,32 shows the hours that so many GPUs are expected to take. None was used."),
+]
 Shard = Annotated[
     str | None,
     typer.Option(help="2/8: do the second of eight parts of the pass, as a job of a queue; krepes merge adds them up."),

@@ -23,6 +23,7 @@ from krepes.encoders.training import Epoch, Training, TrainingRecipe
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.errors import InvalidInputError
 from krepes.linalg import without_autocast
+from krepes.processes import current
 from krepes.views import ViewStream
 
 BYOL = "byol"
@@ -71,7 +72,8 @@ def pretrain(
     Each epoch draws its own views: the stream's, with another seed. Same seeds, same machine, same number of threads
     give the same weights, however often the training was interrupted and resumed. The last incomplete batch of an epoch
     is left out, since these losses are batch statistics. A loss that is no longer finite, or embeddings that became one
-    point, end the training with an error. Ctrl-C finishes the step under way and saves the checkpoint.
+    point, end the training with an error. Ctrl-C finishes the step under way and saves the checkpoint. Processes that
+    ``torchrun`` connected share every step: each takes its rows of the batch, and loss and batch norms see all of them.
 
     Args:
         encoder: Trained in place, on its device and in its type; ``(b, ...) -> (b, d)``. What `DataParallel` wraps is
@@ -129,7 +131,9 @@ def pretrain(
         torch.manual_seed(seed)
         twins = make_twins(encoder, stream, chosen, projector, momentum, output)
         twins.precision = None if precision is None else PRECISIONS[precision]
-        training = Training(twins, stream, recipe)
+        us = current()
+        twins.load_state_dict(us.share(twins.state_dict()))
+        training = Training(twins, stream, recipe, us)
         recording = Recording.of(training) if record else None
         if path is not None and path.exists():
             training.restore(path)
@@ -140,9 +144,10 @@ def pretrain(
 def _run(training: Training, min_spread: float, path: Path | None, save_every: int, progress: bool) -> None:
     """Take the steps that are left, and save where it is due."""
     training.twins.train()
+    us = current()
     with (
         deferred_interrupt() as interrupted,
-        tqdm(initial=training.step, total=training.steps, disable=not progress, desc="pretrain") as bar,
+        tqdm(initial=training.step, total=training.steps, disable=not (progress and us.first), desc="pretrain") as bar,
     ):
         for views in training.batches():
             loss, spread = training.advance(views, min_spread)
@@ -150,8 +155,8 @@ def _run(training: Training, min_spread: float, path: Path | None, save_every: i
             bar.update()
             done = training.step == training.steps
             due = not training.measured and len(training.history) % save_every == 0
-            stop = interrupted()
-            if path is not None and (due or done or stop):
+            stop = us.any(interrupted())
+            if path is not None and (due or done or stop) and us.first:
                 training.save(path)
             if stop:
                 raise KeyboardInterrupt

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from krepes.batches import Batch
+from krepes.encoders.teamwork import Team
 from krepes.encoders.twins import Twins
 from krepes.errors import InvalidInputError, KrepesError
+from krepes.processes import Processes
 from krepes.storage.tensorfile import read_tensors, write_tensors
 from krepes.views import ViewStream
 
@@ -64,11 +67,15 @@ class Training:
         twins: What is trained.
         stream: Its first two views are compared.
         recipe: How.
+        us: Processes that share each step, every one with its rows of the batch.
     """
 
-    def __init__(self, twins: Twins, stream: ViewStream, recipe: TrainingRecipe) -> None:
+    def __init__(self, twins: Twins, stream: ViewStream, recipe: TrainingRecipe, us: Processes | None = None) -> None:
         self.twins, self.stream, self.recipe = twins, stream, recipe
         self.batch_size = min(stream.batch_size, stream.n)
+        self.team = Team(us, self.batch_size) if us is not None and us.talking else None
+        if self.team is not None:
+            object.__setattr__(twins, "compare", self.team.loss(twins.compare))  # even if it is a module
         self.epoch_steps = stream.n // self.batch_size
         self.steps = recipe.epochs * self.epoch_steps
         self.optimiser = torch.optim.AdamW(
@@ -86,17 +93,22 @@ class Training:
 
     def batch(self, step: int) -> tuple[Tensor, Batch]:
         """Return the samples ``(b,)`` of any step and their views: each epoch has an order and noise of its own."""
+        chosen, stream = self._drawn(step)
+        return chosen, stream.views_of(chosen)
+
+    def _drawn(self, step: int) -> tuple[Tensor, ViewStream]:
+        """Return the samples ``(b,)`` of a step, and the stream that makes their views."""
         epoch, k = divmod(step, self.epoch_steps)
         generator = torch.Generator().manual_seed(mix(self.recipe.seed, 0, epoch))
         stream = self.stream.with_seed(self.stream.seed + int(torch.randint(1, 2**62, (1,), generator=generator)))
         order = torch.randperm(self.stream.n, generator=generator)
-        chosen = order[k * self.batch_size : (k + 1) * self.batch_size]
-        return chosen, stream.views_of(chosen)
+        return order[k * self.batch_size : (k + 1) * self.batch_size], stream
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the views of the whole batches that are still to come."""
+        """Yield the views of the whole batches that are still to come, or of this process's rows of them."""
         for step in range(self.step, self.steps):
-            yield self.batch(step)[1]
+            chosen, stream = self._drawn(step)
+            yield stream.views_of(chosen if self.team is None else self.team.own(chosen))
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -104,15 +116,19 @@ class Training:
 
     def advance(self, views: Batch, min_spread: float) -> tuple[float, float]:
         """Take one step on ``views`` ``(p, b, ...)``, unless they show a collapse; return their loss and spread."""
-        torch.manual_seed(mix(self.recipe.seed, 1, self.step))
+        team = self.team
+        torch.manual_seed(mix(self.recipe.seed, 1, self.step, *([] if team is None else [team.us.rank])))
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate(self.step)
         x_a, x_b = (pytree.tree_map(lambda leaf, u=u: leaf[u], views) for u in range(2))
-        loss, Y = self.twins(x_a, x_b)
-        value, spread = loss.item(), _spread(Y.detach())
+        with nullcontext() if team is None else team.norms:
+            loss, Y = self.twins(x_a, x_b)
+        value, spread = loss.item(), _spread(Y.detach() if team is None else team.whole(Y.detach()))
         _require_alive(value, spread, self.step, min_spread)
         self.optimiser.zero_grad()
         loss.backward()
+        if team is not None:
+            team.add_up(self.twins.parameters())
         self.optimiser.step()
         self.twins.follow(self.step / self.steps)
         self.measured.append((value, spread))

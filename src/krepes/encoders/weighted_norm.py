@@ -76,7 +76,7 @@ class WeightedBatchNorm(TorchFunctionMode):
         for buffer, value in ((running_mean, mean), (running_var, var * total / (total - 1))):
             if buffer is not None:
                 self.running[id(buffer)] = (1 - momentum) * self.after(buffer) + momentum * value
-        return _scaled(centred * (var + eps).rsqrt().reshape(shape), weight, bias)
+        return scaled(centred * (var + eps).rsqrt().reshape(shape), weight, bias)
 
 
 def _fixed(
@@ -91,10 +91,11 @@ def _fixed(
     """Return ``input`` normalised by given statistics, which torch's own function cannot be differentiated in."""
     shape = [1, -1] + [1] * (input.ndim - 2)
     x = (input - running_mean.reshape(shape)) * (running_var + eps).rsqrt().reshape(shape)
-    return _scaled(x, weight, bias)
+    return scaled(x, weight, bias)
 
 
-def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Return ``x`` ``(b, c, ...)`` times ``weight`` plus ``bias``, ``(c,)`` each, where they are."""
     shape = [1, -1] + [1] * (x.ndim - 2)
     x = x if weight is None else x * weight.reshape(shape)
     return x if bias is None else x + bias.reshape(shape)

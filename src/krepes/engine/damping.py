@@ -9,7 +9,7 @@ by the loss itself, which moments make cheap.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
@@ -24,6 +24,8 @@ GRID = tuple(10.0**power for power in range(4, -7, -1))
 """Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""
 LOOSE = 1e-6
 """Relative residual of the search's direct solves: far below what tells two dampings apart."""
+ESTIMATE = 1e-3
+"""Relative residual of solves for what a step by a sample's curvature misses."""
 PATIENCE = 2
 """Solves cost more as the damping falls: the search ends after so many values without a lower loss."""
 
@@ -66,6 +68,38 @@ class Expansion(Generic[Data]):
         predicted = float((lin.gradient * solution.x).sum()) + 0.5 * _curvature(solution, lin.gradient, absolute)
         gain = (loss - lin.value) / predicted if predicted else math.nan
         return Attempt(damping, absolute, solution, loss, gain, self.objective.near(self.data, self.theta + solution.x))
+
+    def refined(self, attempt: Attempt) -> tuple[Attempt, float | None]:
+        """Return the step by a sample's curvature, brought nearer to that by the curvature of all rows, and its error.
+
+        With ``H`` of all rows and ``Ĥ`` of the sample, what a step leaves of ``(H + λ I) Δ = -g`` costs one pass, and
+        ``(Ĥ + λ I)⁻¹`` of it is the missing step, up to the square of the error: added once, then measured again.
+
+        Args:
+            attempt: The step.
+
+        Returns:
+            The step, and ``|missing| / |Δ|``; as it was, and ``None``, where the curvature is of all rows.
+        """
+        x, found = attempt.solution.x, self._missing(attempt.solution.x, attempt.damping_absolute)
+        if found is None:
+            return attempt, None
+        missing, error = found
+        if error < 0.5:
+            x = x + missing
+            loss = float(self.objective.value(self.data, self.theta + x).detach())
+            attempt = replace(attempt, solution=replace(attempt.solution, x=x), loss=loss)
+            found = self._missing(x, attempt.damping_absolute)
+        return attempt, error if found is None else found[1]
+
+    def _missing(self, x: Tensor, damping: float) -> tuple[Tensor, float] | None:
+        """Return what a step lacks, ``(q + 1, h)``, and its size as a part of the step; ``None`` if it has all."""
+        lin, size = self.linearisation, float(x.norm())
+        if lin.whole is None or size == 0:
+            return None
+        left = -lin.gradient - (lin.whole @ x + damping * x)
+        missing = solve_linear(lin, left, damping, tol=ESTIMATE, max_iterations=self.max_iterations).x
+        return missing, float(missing.norm()) / size
 
     def search(self, *, tol: float) -> tuple[Attempt, tuple[DampingTrial, ...]]:
         """Return the attempt of lowest loss on the grid and its refinement, of those that stay near, and all tried.

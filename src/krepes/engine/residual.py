@@ -8,7 +8,7 @@ is no free shift: a layer's own bias is among the features of the tangent kernel
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,12 +141,14 @@ class Residual(Objective[Any]):
         """Return value, gradient, and the curvature between the free coefficients with its preconditioner."""
         q, found = len(theta), self.objective.linearise(data, self.whole(theta))
 
-        def product(V: Tensor) -> Tensor:
-            return (found.H @ torch.nn.functional.pad(V, (0, 0, 0, self.d + 1)))[:q]
+        def free(H: LinearOperator) -> LinearOperator:
+            def product(V: Tensor) -> Tensor:
+                return (H @ torch.nn.functional.pad(V, (0, 0, 0, self.d + 1)))[:q]
 
-        diagonal = None if found.H.diagonal is None else found.H.diagonal[:q]
-        H = LinearOperator(product, tuple(theta.shape), diagonal)
-        return Linearisation(found.value, found.gradient[:q], H, _preconditioner(data, H))
+            return LinearOperator(product, tuple(theta.shape), None if H.diagonal is None else H.diagonal[:q])
+
+        H, whole = free(found.H), None if found.whole is None else free(found.whole)
+        return Linearisation(found.value, found.gradient[:q], H, _preconditioner(data, H), rows=found.rows, whole=whole)
 
 
 def moved(data: Any, A: Tensor) -> float:
@@ -164,11 +166,20 @@ def moved(data: Any, A: Tensor) -> float:
         C = data.centred(0, 0)
         shift, size = (A * (C[:q, :q] @ A)).sum(), C.diagonal()[q : q + d].sum()
     else:
-        parts = [torch.cat([rows[0][:, :q] @ A, rows[0][:, q : q + d]], dim=1) for rows in data.batches(PIECE)]
-        mean = sum(part.sum(0) for part in parts) / data.n
-        spread = torch.stack([(part - mean).square().sum(0) for part in parts]).sum(0)
+        spread = _spread(torch.cat([rows[0][:, :q] @ A, rows[0][:, q : q + d]], dim=1) for rows in data.batches(PIECE))
         shift, size = spread[:d].sum(), spread[d:].sum()
     return float((shift / size).sqrt())
+
+
+def _spread(parts: Iterable[Tensor]) -> Tensor:
+    """Return ``Σ (x - mean)²`` of every column ``(c,)`` of rows in parts ``(b, c)``, of which one is held at a time."""
+    n, mean, total = 0, torch.zeros(()), torch.zeros(())
+    for part in parts:
+        own, count = part.mean(0), len(part)
+        gap = own - mean
+        total = total + (part - own).square().sum(0) + gap.square() * (n * count / (n + count))
+        mean, n = mean + gap * (count / (n + count)), n + count
+    return total
 
 
 def _preconditioner(data: Any, H: LinearOperator) -> Callable[[float], Product] | None:

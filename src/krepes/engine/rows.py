@@ -3,7 +3,8 @@ r"""The one pass over the data: views in, kernel rows through, second moments ou
     views  ->  k̄_u = [k(x_u, z_1..z_q) ; 1]  ->  M_uv = E k̄_u k̄_vᵀ
 
 The pass runs shard by shard. A shard is a fixed number of the stream's batches, its moments depend on nothing else, and
-shards are merged in order: killed and resumed, a pass ends with the same bytes as an undisturbed one.
+shards are merged in order: killed and resumed, a pass ends with the same bytes as an undisturbed one. Kept on disk is
+the sum of the finished ones, one file whatever their number, with the fingerprint of each.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
 from krepes.storage.tensorfile import read_tensors, write_tensors
 
+SUMS = "moments.safetensors"
 Views = Iterable[tuple[Tensor, Batch]]
 """Batches ``(indices (b,), views (p, b, ...))``, as `krepes.views.ViewStream` yields: every leaf starts ``(p, b)``."""
 
@@ -68,7 +70,7 @@ def collect_moments(
         known: Rows that need not be computed.
         inputs: Also collect ``KX`` and ``XX``, for the kernel autoencoder.
         trace: Also collect ``E k(x, x)``, for kernel PCA.
-        shards: A folder for the moments of finished shards, from which a later call resumes; ``None`` keeps nothing.
+        shards: A folder for the sum of finished shards, from which a later call resumes; ``None`` keeps nothing.
             A resumed pass draws the views of a finished shard again to recognise them, but evaluates no kernel.
         shard_batches: Batches of the stream in a shard.
         memory_budget: For rows and sums, bytes or text such as ``"2G"``; batches of the stream are cut to fit.
@@ -79,6 +81,7 @@ def collect_moments(
 
     Raises:
         InvalidInputError: If the stream is empty.
+        RunFolderError: If the folder was filled from other data.
     """
     require_range(shard_batches, "shard_batches", low=1)
     key, budget = fingerprint_key(kernel, K, inputs=inputs, trace=trace), Budget.of(memory_budget)
@@ -91,13 +94,25 @@ def collect_moments(
                 sums.add(piece.Kbar, diagonal=piece.diagonal, X=piece.X)
         return sums.moments()
 
-    total: Moments | None = None
+    file = None if shards is None else Path(shards) / SUMS
+    total, done = (None, []) if file is None or not file.exists() else _load(file, K)
+    number = -1
     for number, shard in enumerate(in_shards(with_progress(views, "moments", progress), shard_batches)):
-        if shards is None:
-            part = moments(shard)
-        else:
-            part = _resumed(Path(shards) / f"moments-{number:05d}.safetensors", Watched(shard, key), moments, K)
+        watched = Watched(shard, key)
+        if file is not None and number < len(done):
+            watched.skip()
+            watched.require(done[number], file)
+            continue
+        part = moments(shard if file is None else watched)
         total = part if total is None else total + part
+        if file is not None:
+            done.append(watched.fingerprint)
+            _save(file, total, done)
+    if number + 1 < len(done):
+        raise RunFolderError(
+            f"{file} holds a shard of another run: {len(done)} of them, and the stream of this call ends after "
+            f"{number + 1}. Use another folder, or delete this one if its content is no longer wanted."
+        )
     if total is None:
         raise InvalidInputError("the stream of views is empty. At least one batch is required.")
     return total
@@ -229,28 +244,17 @@ class Watched:
             )
 
 
-def _resumed(path: Path, shard: Watched, moments: Callable[[Views], Moments], K: Tensor) -> Moments:
-    """Return the moments of a shard, read from ``path`` where it was finished before, else computed and saved there."""
-    if not path.exists():
-        part = moments(shard)
-        _save(path, part, shard.fingerprint)
-        return part
-    part, fingerprint = _load(path, K)
-    shard.skip()
-    shard.require(fingerprint, path)
-    return part
+def _save(path: Path, total: Moments, done: list[str]) -> None:
+    tensors = {"M": total.M} if total.KX is None else {"M": total.M, "KX": total.KX}
+    write_tensors(path, tensors, {"shards": done, "n": total.n, "trace": total.trace, "XX": total.XX})
 
 
-def _save(path: Path, part: Moments, fingerprint: str) -> None:
-    tensors = {"M": part.M} if part.KX is None else {"M": part.M, "KX": part.KX}
-    write_tensors(path, tensors, {"fingerprint": fingerprint, "n": part.n, "trace": part.trace, "XX": part.XX})
-
-
-def _load(path: Path, K: Tensor) -> tuple[Moments, str]:
+def _load(path: Path, K: Tensor) -> tuple[Moments | None, list[str]]:
+    """Return the moments of the shards that were finished before, and their fingerprints."""
     try:
         tensors, header = read_tensors(path)
-        fingerprint = header.pop("fingerprint")
-        return Moments(M=tensors["M"], KX=tensors.get("KX"), K=K.to(torch.float64), **header), fingerprint
+        done = header.pop("shards")
+        return Moments(M=tensors["M"], KX=tensors.get("KX"), K=K.to(torch.float64), **header), list(done)
     except (InvalidInputError, KeyError, TypeError) as error:
         raise RunFolderError(f"{path} is not a readable shard of moments ({error}). Delete it and resume.") from error
 

@@ -95,17 +95,19 @@ class RowStore:
         """Number of views."""
         return int(self.shards[0].shape[1])
 
-    def batches(self, size: int) -> Iterator[Tensor]:
+    def batches(self, size: int, chosen: Sequence[int] | None = None) -> Iterator[Tensor]:
         """Yield ``K̄``, ``(p, b, q + 1)``, float64: ``size`` samples per batch, fewer in the last, in stream order.
 
         Args:
             size: Samples in a batch; how the rows were cut into shards does not show.
+            chosen: Numbers of the batches to read; by default all.
 
         Yields:
             The augmented rows.
         """
         require_range(size, "size", low=1)
-        for start in range(0, self.n, size):
+        for number in range(-(-self.n // size)) if chosen is None else chosen:
+            start = number * size
             rows = torch.from_numpy(self._read(start, start + size)).to(torch.float64)
             yield torch.nn.functional.pad(rows.transpose(0, 1), (0, 1), value=1.0)
 

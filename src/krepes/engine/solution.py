@@ -44,6 +44,9 @@ class Step:
         iterations: Of its linear solve.
         history: Relative residual by iteration.
         grid: The dampings that were tried, in order.
+        curvature_rows: Rows that the curvature was taken of; ``None`` for an objective of moments.
+        curvature_error: How far the step is from that of the curvature of all rows, as a part of it, estimated with one
+            more pass; ``None`` where it is of all rows.
     """
 
     damping: float
@@ -57,6 +60,8 @@ class Step:
     iterations: int
     history: tuple[float, ...] = ()
     grid: tuple[DampingTrial, ...] = ()
+    curvature_rows: int | None = None
+    curvature_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,16 @@ class Solution:
     def loss_after(self) -> float:
         """The loss at ``theta``."""
         return self.accepted[-1].loss_after if self.accepted else self.loss_before
+
+    @property
+    def curvature_rows(self) -> int | None:
+        """Rows that the curvature of the last step was taken of; ``None`` for an objective of moments."""
+        return self._last.curvature_rows
+
+    @property
+    def curvature_error(self) -> float | None:
+        """How far the last step is from that of the curvature of all rows, as a part of it; ``None`` if it is that."""
+        return self._last.curvature_error
 
     @property
     def _last(self) -> Step:

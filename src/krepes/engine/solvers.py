@@ -58,8 +58,9 @@ def solve(
         expansion = expand(objective, data, theta, max_iterations=max_iterations)
         best, grid = _choose(expansion, damping, relative, tol)
         _require_step(best, objective.name)
+        best, error = expansion.refined(best)
         literal = index == 0 and damping != "auto"
-        taken.append(_record(expansion, best, grid, accepted=literal or best.loss < expansion.linearisation.value))
+        taken.append(_record(expansion, best, grid, error, literal or best.loss < expansion.linearisation.value))
         if not taken[-1].accepted:
             break
         theta = theta + best.solution.x
@@ -84,7 +85,9 @@ def _require_step(best: Attempt, name: str) -> None:
         )
 
 
-def _record(expansion: Expansion[Data], best: Attempt, grid: tuple[DampingTrial, ...], *, accepted: bool) -> Step:
+def _record(
+    expansion: Expansion[Data], best: Attempt, grid: tuple[DampingTrial, ...], error: float | None, accepted: bool
+) -> Step:
     return Step(
         damping=best.damping,
         damping_absolute=best.damping_absolute,
@@ -97,6 +100,8 @@ def _record(expansion: Expansion[Data], best: Attempt, grid: tuple[DampingTrial,
         iterations=best.solution.iterations,
         history=best.solution.history,
         grid=grid,
+        curvature_rows=expansion.linearisation.rows,
+        curvature_error=error,
     )
 
 

@@ -79,11 +79,16 @@ def together(
     total: Moments | None = None
     for rank, span in spans_of(stream, us).items():
         total = _plus(total, collect(span, None if folder is None else corner(folder, rank, us.count)))
+    return merged(us, total)
+
+
+def merged(us: Processes, part: Moments | None) -> Moments | None:
+    """Return the moments of all processes, merged in their order, from those of this one, if it has any."""
     if not us.talking:
-        return total
+        return part
     # Plain fields, not the object: what crosses between processes are numbers and arrays.
-    mine = None if total is None else {field.name: getattr(total, field.name) for field in fields(total)}
-    total = None
+    mine = None if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
+    total: Moments | None = None
     for found in us.parts(mine):
         total = total if found is None else _plus(total, Moments(**found))
     return total

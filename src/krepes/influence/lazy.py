@@ -27,6 +27,7 @@ from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import State
 from krepes.influence.stepsize import RISE
 from krepes.objectives import BarlowTwins, MomentObjective, SpectralContrastive, VICReg
+from krepes.processes import current
 from krepes.views import ViewStream
 
 LazyLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -189,14 +190,23 @@ def _stepped(steps: LazySteps | LazyRowSteps, count: int) -> tuple[State, list[f
 def lazy_batches(
     linearised: Linearised, stream: ViewStream, steps: int, *, size: int = 256, seed: int = 0
 ) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Return samples ``(b,)`` and rows ``(2, b, r + d + 1)`` of each step: all samples, or ``size`` drawn ones."""
+    """Return samples ``(b,)`` and rows ``(2, b, r + d + 1)`` of each step: all samples, or ``size`` drawn ones.
+
+    Of several processes each makes the rows of some samples.
+    """
     found = []
     for t in range(steps):
         draw = torch.Generator().manual_seed(mix(seed, 2, t))
         chosen = torch.randperm(stream.n, generator=draw)[:size].sort().values
-        X = stream.with_seed(mix(seed, 3, t)).views_of(chosen)
-        found.append((chosen, linearised.pair(X)))
+        views = stream.with_seed(mix(seed, 3, t))
+        found.append((chosen, _rows_together(linearised, views, chosen)))
     return tuple(found)
+
+
+def _rows_together(linearised: Linearised, views: ViewStream, chosen: Tensor) -> Tensor:
+    """Return rows ``(2, b, r + d + 1)`` of the samples ``chosen`` ``(b,)``, each process making some."""
+    rows = current().rows(chosen, lambda part: linearised.pair(views.views_of(part)).transpose(0, 1))
+    return rows.transpose(0, 1).contiguous()
 
 
 def lazy_loss(loss: str | Loss) -> LazyLoss:

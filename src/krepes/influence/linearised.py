@@ -18,8 +18,10 @@ from krepes.batches import Batch
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.engine.moments import Moments, MomentSum
 from krepes.engine.rows import with_progress
+from krepes.engine.together import Span, merged
 from krepes.kernels.base import Kernel
 from krepes.linalg import top_eigenpairs
+from krepes.processes import current
 from krepes.views import ViewStream
 
 
@@ -64,8 +66,10 @@ class Linearised:
 
     def rows(self, X: Batch) -> Tensor:
         """Return the rows of samples ``X`` ``(b, ...)``, ``(b, r + d + 1)``."""
-        e = self.encoder.encode(X)
-        phi = self.kernel.rows(X, self.prepared).K.to("cpu", torch.float64) @ self.R
+        found = self.kernel.rows(X, self.prepared)
+        # A tangent kernel meets the embedding on its way: one forward pass serves both.
+        e = self.encoder.encode(X) if found.embedding is None else found.embedding.to("cpu", torch.float64)
+        phi = found.K.to("cpu", torch.float64) @ self.R
         return torch.cat([phi, e, e.new_ones(len(e), 1)], dim=1)
 
     def pair(self, X: Batch) -> Tensor:
@@ -74,17 +78,26 @@ class Linearised:
         return torch.stack([self.rows(one), self.rows(other)])
 
     def views(self, stream: ViewStream, draws: int, progress: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield samples ``(b,)`` and the rows of two views, ``(2, b, r + d + 1)``, over ``draws`` passes."""
+        """Yield samples ``(b,)`` and the rows of two views, ``(2, b, r + d + 1)``, over ``draws`` passes.
+
+        Of several processes each goes over its own part of the samples.
+        """
+        us = current()
         for draw in range(draws):
-            for chosen, X in with_progress(stream.with_seed(stream.seed + draw), "lazy", progress):
+            part = Span.of(stream.with_seed(stream.seed + draw), us)
+            for chosen, X in with_progress(part, "lazy", progress and us.first):
                 yield chosen, self.pair(X)
 
     def moments(self, stream: ViewStream, draws: int = 1, *, progress: bool = True) -> Moments:
         """Return the moments of the rows of all samples, averaged over ``draws`` of their views."""
         sums = MomentSum(torch.zeros(self.R.shape[1] + self.d, self.R.shape[1] + self.d))
+        seen = False
         for _, rows in self.views(stream, draws, progress):
             sums.add(rows)
-        return replace(sums.moments(), n=stream.n)
+            seen = True
+        total = merged(current(), sums.moments() if seen else None)
+        assert total is not None
+        return replace(total, n=stream.n)
 
 
 def coefficients(B: Tensor) -> Tensor:

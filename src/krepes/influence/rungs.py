@@ -42,6 +42,7 @@ from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import Measure, differentiate
 from krepes.influence.stepsize import near_step_size
 from krepes.influence.warm import warm_steps
+from krepes.processes import current
 from krepes.views import ViewStream
 
 TOGETHER = 4
@@ -194,7 +195,7 @@ def lazy(
     Returns:
         The derivatives.
     """
-    began = time.monotonic()
+    began, us = time.monotonic(), current()
     details: dict[str, Any] = {"steps": steps, "rank": linearised.R.shape[1]}
     measure = of_linearised(outcomes, linearised)
     if isinstance(loss, str) and loss in LAZY:
@@ -203,15 +204,17 @@ def lazy(
         by_moments, details["losses"] = falling_eta(by_moments) if eta is None else (by_moments, None)
         w = moments.M.reshape(-1)
         found = differentiate(by_moments, measure, w=w, memory_budget=memory_budget, group=TOGETHER, progress=progress)
+        found = us.share(found)  # another process's rounding is not mixed with the first one's
         G = found.dw.T.reshape(-1, *moments.M.shape)
         dw = torch.zeros(stream.n, len(G), dtype=torch.float64)
         for chosen, rows in linearised.views(stream, draws, progress):
             dw[chosen] += scores(G, moments, rows) / (draws * stream.n)
+        dw = us.summed(dw)
         return Found(dw, found.values, time.monotonic() - began, details | {"eta": by_moments.eta, "draws": draws})
     by_rows = LazyRowSteps(lazy_loss(loss), lazy_batches(linearised, stream, steps), linearised.d, 1.0, stream.n)
     by_rows, details["losses"] = falling_eta(by_rows) if eta is None else (replace(by_rows, eta=eta), None)
     w = torch.ones(stream.n, dtype=torch.float64)
-    found = differentiate(by_rows, measure, w=w, memory_budget=memory_budget, progress=progress)
+    found = us.share(differentiate(by_rows, measure, w=w, memory_budget=memory_budget, progress=progress))
     return Found(found.dw, found.values, time.monotonic() - began, details | {"eta": by_rows.eta})
 
 

@@ -88,8 +88,13 @@ class Candidates:
         """Return the mean feature of the reference and its features in the sketch, as far as they are wanted."""
         if not model.transforms_[0] or self.sketch is None:
             return None, None
-        assert isinstance(model.base_kernel_, (EmpiricalNTK, SketchedNTK))
-        return look_once(model.base_kernel_, self.sketch, model.reference_)
+        base, sketch, X = model.base_kernel_, self.sketch, model.reference_
+        assert isinstance(base, (EmpiricalNTK, SketchedNTK))
+        if not isinstance(base, SketchedNTK) or not current().talking:
+            return look_once(base, sketch, X)
+        places = torch.arange(len(self.reference))
+        features = current().rows(places, lambda part: sketch.features(batches.take(X, part)))
+        return base.mean_of([(torch.full((len(places),), 1 / len(places), dtype=torch.float64), features)]), features
 
     def choose(self, model: Surrogate, seen: Tensor | None, draw: torch.Generator) -> Tensor:
         """Return the landmarks.

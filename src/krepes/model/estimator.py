@@ -12,7 +12,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from krepes.encoders.outputs import Output, describe_output
 from krepes.engine.init import ENCODER, WIDTH
 from krepes.engine.passes import collect, require_data, require_room
 from krepes.engine.phases import LANDMARKS, PASS, SOLVE, Phases
-from krepes.engine.solution import Solution
 from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.landmarks import LandmarkSelector, given_landmarks, recorded_landmarks, selector_record
@@ -205,8 +204,7 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if us.kind == "apart":
             return self  # its part of the pass is kept; solving takes all of them
         with phases.open(SOLVE):
-            found = self.solved(self.data_, damping=self.damping, relative=self.relative) if us.first else None
-            self.solution_ = cast(Solution, us.share(found))
+            self.solution_ = self.solved_together(self.damping, self.relative)
         return self
 
     def refit(self, **changes: Any) -> Krepes:

@@ -37,6 +37,8 @@ from krepes.kernels.sketch import SketchedNTK
 from krepes.kernels.transforms import Centred, Cosine
 from krepes.model.intake import encoded
 from krepes.objectives.base import Objective
+from krepes.objectives.shared import led
+from krepes.processes import current
 from krepes.views import ViewStream
 
 
@@ -187,6 +189,11 @@ class Surrogate:
             A0 = start(self.K_mm_, self.h or WIDTH, init=self.init, rcond=self._rcond, seed=self.seed)
             theta0 = torch.nn.functional.pad(A0, (0, 0, 0, 1))
         return solve(self.objective_, data, theta0, **how)
+
+    def solved_together(self, damping: Any, relative: bool) -> Solution:
+        """Return the step over the model's data: the first process takes it, the others add up rows or wait."""
+        how: dict[str, Any] = {"damping": damping, "relative": relative}
+        return led(self.objective_, self.data_, current(), lambda data: self.solved(data, **how))
 
     def require_start(self) -> int:
         """Refuse a start at the encoder that cannot be, once the kernel is known.

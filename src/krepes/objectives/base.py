@@ -10,7 +10,7 @@ Gauss-Newton step needs:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -40,8 +40,11 @@ class RowSource(Protocol):
     def budget(self) -> Budget:
         """What an objective may keep of the rows in memory between two passes."""
 
-    def batches(self, size: int) -> Iterator[Tensor]:
-        """Yield ``K̄``, ``(p, b, q + 1)``, float64, with ``b <= size``: the last column is one."""
+    def batches(self, size: int, chosen: Sequence[int] | None = None) -> Iterator[Tensor]:
+        """Yield ``K̄``, ``(p, b, q + 1)``, float64, with ``b <= size``: the last column is one.
+
+        All batches, or those whose numbers are ``chosen``; no other is read.
+        """
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Linearisation:
         preconditioner: ``damping -> (r -> P⁻¹ r)``, the one that was measured to help; ``None`` for plain CG.
         solve: ``(r, damping, tol) -> (H + damping·I)⁻¹ r`` by a direct or dual factorisation, to a relative residual of
             ``tol`` as far as it iterates at all; ``None`` where CG is the way.
+        rows: Rows that ``H`` was taken of; ``None`` where none are needed.
+        whole: The operator over all rows, where ``H`` is of a sample of them; a product with it costs a pass.
     """
 
     value: float
@@ -62,6 +67,8 @@ class Linearisation:
     H: LinearOperator
     preconditioner: Callable[[float], Product] | None = None
     solve: Callable[[Tensor, float, float], Tensor] | None = None
+    rows: int | None = None
+    whole: LinearOperator | None = None
 
 
 Data = TypeVar("Data", Moments, RowSource, contravariant=True)

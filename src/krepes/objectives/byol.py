@@ -19,6 +19,7 @@ from krepes._checks import require_range
 from krepes._describe import Description
 from krepes.errors import InvalidInputError
 from krepes.objectives.base import Linearisation, RowObjective, RowSource
+from krepes.objectives.parts import CURVATURE_ROWS
 from krepes.objectives.streaming import BatchLoss, StreamedObjective, pull_back, require_reduction, unit_rows
 
 
@@ -31,12 +32,14 @@ class BYOL(RowObjective):
         ridge: Of that regression, relative to the mean variance of the embeddings.
         batch: Samples streamed at once; the loss is a mean over samples and does not depend on it.
         reduction: ``"mean"`` over samples, or their ``"sum"`` (KREPES paper), to which an absolute damping is less.
+        curvature_rows: Samples that the curvature is taken of, in whole batches; the gradient is of all.
     """
 
     predictor: Literal["identity", "ridge"] = "identity"
     ridge: float = 1e-3
     batch: int = 1024
     reduction: Literal["mean", "sum"] = "mean"
+    curvature_rows: int = CURVATURE_ROWS
     name: ClassVar[str] = "byol"
 
     def __post_init__(self) -> None:
@@ -44,6 +47,7 @@ class BYOL(RowObjective):
             raise InvalidInputError(f"predictor must be 'identity' or 'ridge', got {self.predictor!r}.")
         require_range(self.ridge, "ridge", low=0.0)
         require_range(self.batch, "batch", low=1)
+        require_range(self.curvature_rows, "curvature_rows", low=1)
         require_reduction(self.reduction)
 
     def at(self, data: RowSource, theta: Tensor) -> BoundBYOL:
@@ -93,6 +97,11 @@ class BoundBYOL(StreamedObjective):
     def batch(self) -> int:  # type: ignore[override]
         """Samples streamed at once."""
         return self.objective.batch
+
+    @property
+    def curvature_rows(self) -> int:  # type: ignore[override]
+        """Samples that the curvature is taken of."""
+        return self.objective.curvature_rows
 
     def scale(self, n: int) -> float:
         """Return by how much the loss of ``n`` samples is larger than its mean over them."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from krepes import _autodiff
 from krepes._checks import require_range
+from krepes.objectives.parts import CURVATURE_ROWS
 from krepes.objectives.streaming import BatchLoss, StreamedObjective
 
 
@@ -28,6 +29,7 @@ class InnerOuter(StreamedObjective):
         name: What reports and run folders call it.
         batch: Samples in a batch, in a fixed partition. Matters if samples of a batch are compared.
         views: Views it wants of a sample.
+        curvature_rows: Samples that the curvature is taken of, in whole batches; the gradient is of all.
 
     Note:
         A non-convex ``outer`` is met as negative curvature in the solve and raises `NonConvexOuterError`. Move more of
@@ -40,9 +42,11 @@ class InnerOuter(StreamedObjective):
     name: str = "inner_outer"  # type: ignore[misc]
     batch: int = 256
     views: int = 2  # type: ignore[misc]
+    curvature_rows: int = CURVATURE_ROWS
 
     def __post_init__(self) -> None:
         require_range(self.batch, "batch", low=1)
+        require_range(self.curvature_rows, "curvature_rows", low=1)
 
     def batch_loss(self, index: int, Kbar: Tensor) -> BatchLoss:
         """Return the loss of any batch."""
@@ -59,15 +63,18 @@ class LeastSquares(StreamedObjective):
         name: What reports and run folders call it.
         batch: Samples in a batch, in a fixed partition. Matters if samples of a batch are compared.
         views: Views it wants of a sample.
+        curvature_rows: Samples that the curvature is taken of, in whole batches; the gradient is of all.
     """
 
     residuals: Callable[[Tensor], Tensor]
     name: str = "least_squares"  # type: ignore[misc]
     batch: int = 256
     views: int = 2  # type: ignore[misc]
+    curvature_rows: int = CURVATURE_ROWS
 
     def __post_init__(self) -> None:
         require_range(self.batch, "batch", low=1)
+        require_range(self.curvature_rows, "curvature_rows", low=1)
 
     def batch_loss(self, index: int, Kbar: Tensor) -> BatchLoss:
         """Return the loss of any batch."""

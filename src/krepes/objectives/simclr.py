@@ -16,6 +16,7 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
+from krepes.objectives.parts import CURVATURE_ROWS
 from krepes.objectives.streaming import (
     BatchLoss,
     StreamedObjective,
@@ -36,6 +37,7 @@ class SimCLR(StreamedObjective):
         probes: Draws of the Monte-Carlo Fisher estimate of the curvature's diagonal.
         seed: Of those draws.
         reduction: ``"mean"`` over the 2n rows, or their ``"sum"`` (KREPES paper), to which an absolute damping is less.
+        curvature_rows: Samples that the curvature is taken of, in whole batches; the gradient is of all.
     """
 
     tau: float = 0.2
@@ -43,12 +45,14 @@ class SimCLR(StreamedObjective):
     probes: int = 8
     seed: int = 0
     reduction: Literal["mean", "sum"] = "mean"
+    curvature_rows: int = CURVATURE_ROWS
     name: ClassVar[str] = "simclr"
 
     def __post_init__(self) -> None:
         require_range(self.tau, "tau", low=1e-6)
         require_range(self.batch, "batch", low=2)
         require_range(self.probes, "probes", low=1)
+        require_range(self.curvature_rows, "curvature_rows", low=1)
         require_reduction(self.reduction)
 
     def scale(self, n: int) -> float:

@@ -10,7 +10,7 @@ in place of the mean is ``scale(n)`` times as large, which matters to an absolut
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,11 @@ from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.errors import InvalidInputError
 from krepes.linalg import LinearOperator
 from krepes.objectives._inverses import kronecker
-from krepes.objectives.base import Linearisation, Product, RowObjective, RowSource
+from krepes.objectives.base import Linearisation, RowObjective, RowSource
+from krepes.objectives.parts import Part, pull_back, rows_of, sample_of
+from krepes.objectives.shared import SharedRows
+
+__all__ = ["BatchLoss", "MemoryRows", "StreamedObjective", "batch_generator", "pull_back", "unit_rows"]
 
 
 class BatchLoss(ABC):
@@ -58,6 +62,7 @@ class StreamedObjective(RowObjective):
     """A row objective made of batch losses; a subclass says which, and has a ``batch`` size."""
 
     batch: int
+    curvature_rows: int
 
     @abstractmethod
     def batch_loss(self, index: int, Kbar: Tensor) -> BatchLoss:
@@ -69,57 +74,39 @@ class StreamedObjective(RowObjective):
 
     def value(self, data: RowSource, theta: Tensor) -> Tensor:
         """Return the loss, a scalar tensor, at ``theta`` ``(q + 1, h)``."""
-        terms = [w * loss.value(Kbar @ theta) for w, loss, Kbar in self._weighted(data, theta)]
-        return torch.stack(terms).sum()
+        return self._sums(data)("value", self, theta)["value"]
 
     def gradient(self, data: RowSource, theta: Tensor) -> Tensor:
         """Return the gradient in ``theta``, ``(q + 1, h)``."""
-        total = torch.zeros_like(theta)
-        for w, loss, Kbar in self._weighted(data, theta):
-            total = total + w * pull_back(Kbar, loss.gradient(Kbar @ theta))
-        return total
+        return self._sums(data)("gradient", self, theta)["gradient"]
 
     def linearise(self, data: RowSource, theta: Tensor) -> Linearisation:
         """Return value, gradient, curvature and its preconditioner at ``theta``, from one pass over the rows.
 
-        The embeddings are kept up to half of the budget; beyond it each product computes them again.
+        Value and gradient are of all rows. The curvature is of ``curvature_rows`` of them, in whole batches drawn by
+        the seed. Their embeddings are kept up to half of the budget; beyond it each product computes them again.
         """
         theta = theta.detach()
-        sums: dict[str, Tensor] = {}
-        kept: list[tuple[BatchLoss, Tensor]] = []
-        for w, loss, Kbar in self._weighted(data, theta):
-            Z = Kbar @ theta
-            terms = {"value": loss.value(Z), "gradient": pull_back(Kbar, loss.gradient(Z))} | loss.summary(Kbar, Z)
-            sums = {key: sums.get(key, 0.0) + w * term for key, term in terms.items()}
-            if data.budget.fits(data.n * Z.shape[0] * Z.shape[2] * Z.element_size(), share=1 / 2):
-                kept.append((loss, Z))
+        do = self._sums(data)
+        sums = do("expand", self, theta)
+        chosen = sample_of(self, data.n)
+        rows = rows_of(chosen, data.n, self.batch)
+
+        def operator(whole: bool, diagonal: Tensor | None) -> LinearOperator:
+            return LinearOperator(lambda v: do("product", self, v, whole)["product"], tuple(theta.shape), diagonal)
+
         return Linearisation(
             value=float(sums["value"]),
             gradient=sums["gradient"],
-            H=LinearOperator(self._product(data, theta, kept), tuple(theta.shape), sums.get("diagonal")),
+            H=operator(False, sums.get("diagonal")),
             preconditioner=kronecker(sums["M"], sums["S"]) if "M" in sums else None,
+            rows=rows,
+            whole=operator(True, None) if rows < data.n else None,
         )
 
-    def _product(self, data: RowSource, theta: Tensor, kept: list[tuple[BatchLoss, Tensor]]) -> Product:
-        share = self.scale(data.n) / data.n
-
-        def matvec(v: Tensor) -> Tensor:
-            Hv = torch.zeros_like(v)
-            for index, Kbar in enumerate(data.batches(self.batch)):
-                loss, Z = kept[index] if kept else (self.batch_loss(index, Kbar), Kbar @ theta)
-                Hv += Kbar.shape[1] * share * pull_back(Kbar, loss.product(Z, Kbar @ v))
-            return Hv
-
-        return matvec
-
-    def _weighted(self, data: RowSource, theta: Tensor) -> Iterator[tuple[float, BatchLoss, Tensor]]:
-        for index, Kbar in enumerate(data.batches(self.batch)):
-            if index == 0 and Kbar.shape[2] != theta.shape[0]:
-                raise InvalidInputError(
-                    f"theta {tuple(theta.shape)} does not fit augmented rows {tuple(Kbar.shape)}: it needs "
-                    f"{Kbar.shape[2]} rows, one for each landmark point and one for the shift."
-                )
-            yield Kbar.shape[1] * self.scale(data.n) / data.n, self.batch_loss(index, Kbar), Kbar
+    def _sums(self, data: RowSource) -> Callable[..., dict[str, Tensor]]:
+        """Return what adds up batches: this process, or all that share the rows."""
+        return data.do if isinstance(data, SharedRows) else Part(data).do
 
 
 @dataclass(frozen=True)
@@ -147,14 +134,10 @@ class MemoryRows:
         """Number of samples."""
         return int(self.Kbar.shape[1])
 
-    def batches(self, size: int) -> Iterator[Tensor]:
-        """Yield ``K̄``, ``(p, b, q + 1)``, with ``b <= size``."""
-        yield from self.Kbar.split(size, dim=1)
-
-
-def pull_back(Kbar: Tensor, G: Tensor) -> Tensor:
-    """Return ``Σ_u K̄_uᵀ G_u``, ``(q + 1, h)``, from rows ``(p, b, q + 1)`` and a cotangent ``(p, b, h)``."""
-    return Kbar.flatten(0, 1).T @ G.flatten(0, 1)
+    def batches(self, size: int, chosen: Sequence[int] | None = None) -> Iterator[Tensor]:
+        """Yield ``K̄``, ``(p, b, q + 1)``, with ``b <= size``: all batches, or the ``chosen`` numbers."""
+        parts = self.Kbar.split(size, dim=1)
+        yield from parts if chosen is None else (parts[number] for number in chosen)
 
 
 def require_reduction(reduction: str) -> None:

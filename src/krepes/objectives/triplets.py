@@ -20,6 +20,7 @@ from krepes._checks import require_range
 from krepes.errors import InvalidInputError
 from krepes.linalg import LinearOperator
 from krepes.objectives.base import Linearisation, RowSource
+from krepes.objectives.parts import CURVATURE_ROWS
 from krepes.objectives.streaming import BatchLoss, StreamedObjective, batch_generator
 
 
@@ -34,16 +35,19 @@ class SpectralTriplets(StreamedObjective):
         rho: Weight of the RKHS norm ``tr(Aᵀ K A)``.
         batch: Samples streamed at once; with explicit negatives the loss does not depend on it.
         seed: Of the drawn negatives.
+        curvature_rows: Samples that the curvature is taken of, in whole batches; the gradient is of all.
     """
 
     rho: float = 0.0
     batch: int = 1024
     seed: int = 0
+    curvature_rows: int = CURVATURE_ROWS
     name: ClassVar[str] = "spectral_triplets"
 
     def __post_init__(self) -> None:
         require_range(self.rho, "rho", low=0.0)
         require_range(self.batch, "batch", low=1)
+        require_range(self.curvature_rows, "curvature_rows", low=1)
 
     def batch_loss(self, index: int, Kbar: Tensor) -> BatchLoss:
         """Return the loss of batch number ``index``, ``Kbar`` ``(2 or 3, b, q + 1)``."""
@@ -69,11 +73,16 @@ class SpectralTriplets(StreamedObjective):
         part, ridge = super().linearise(data, theta), self._ridge(data, theta)
         assert part.H.diagonal is not None
         diagonal = torch.nn.functional.pad(2 * self.rho * data.K.diagonal(), (0, 1))[:, None]
+
+        def ridged(H: LinearOperator, diagonal: Tensor | None) -> LinearOperator:
+            return LinearOperator(lambda v: H @ v + self._ridge(data, v), H.shape, diagonal)
+
         return dataclasses.replace(
             part,
             value=part.value + 0.5 * float((theta * ridge).sum()),
             gradient=part.gradient + ridge,
-            H=LinearOperator(lambda v: part.H @ v + self._ridge(data, v), part.H.shape, part.H.diagonal + diagonal),
+            H=ridged(part.H, part.H.diagonal + diagonal),
+            whole=None if part.whole is None else ridged(part.whole, None),
         )
 
     def _ridge(self, data: RowSource, v: Tensor) -> Tensor:  # 2 ρ K0 v, the shift left free

@@ -18,6 +18,7 @@ from krepes.figures import landmark_strips, render
 from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along
 from krepes.influence.ladder import MEMBERS, METHODS
+from krepes.processes import current
 from krepes.runs.proving import proof_of
 from krepes.runs.retraining import how_to_replay
 from krepes.runs.uses import column_uses
@@ -75,6 +76,8 @@ def picture_strip(space: Workspace, ids: Sequence[Any], k: int, path: Path) -> P
         sample_notes=["attracted by", "repelled by"] * len(ids),
         landmark_names=[str(id) for id in space.model.landmark_ids_],
     )
+    if not current().first:
+        return path
     return publish(path, lambda temporary: temporary.write_bytes(render(picture)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,9 +180,10 @@ class MadeUpRows:
     def __init__(self, Kbar: Tensor, K: Tensor, budget: Budget) -> None:
         self.Kbar, self.K, self.budget, self.n = Kbar, K, budget, Kbar.shape[1]
 
-    def batches(self, size: int) -> Iterator[Tensor]:
-        """Yield the rows, ``size`` samples at a time."""
-        yield from self.Kbar.split(size, dim=1)
+    def batches(self, size: int, chosen: Sequence[int] | None = None) -> Iterator[Tensor]:
+        """Yield the rows, ``size`` samples at a time: all batches, or the ``chosen`` numbers."""
+        parts = self.Kbar.split(size, dim=1)
+        yield from parts if chosen is None else (parts[number] for number in chosen)
 
 
 def solve_seconds(model: Krepes, width: int) -> float:
@@ -203,17 +204,21 @@ def solve_seconds(model: Krepes, width: int) -> float:
     beside = torch.randn(model.p_, n, width - q, generator=draw, dtype=torch.float64)
     Kbar = torch.nn.functional.pad(torch.cat([G @ F.T, beside], dim=2), (0, 1), value=1.0)
     model.K_mm_, model._rcond = F @ F.T, 1e-6
-    objective, scale = model.objective_, 1.0
+    objective = model.objective_
     data: Any = MadeUpRows(Kbar, model.pass_gram_, model._budget)
     if isinstance(objective, MomentObjective):
         inputs = (
             torch.randn(model.p_, n, input_size(model.reference_), generator=draw) if objective.needs_inputs else None
         )
         data = moments_of(Kbar, model.pass_gram_, diagonal=Kbar.square().sum(2), X=inputs)
-    else:
-        scale = model.n_samples_ / n
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.solved(data, damping=model.damping, relative=model.relative)
-    return scale * (time.perf_counter() - started)
+        found = model.solved(data, damping=model.damping, relative=model.relative)
+    spent = time.perf_counter() - started
+    if isinstance(objective, MomentObjective):
+        return spent
+    # A product costs about two values, and is taken of some of the rows; values are of all of them.
+    values, products = 2.0 + sum(len(step.grid) or 1 for step in found.steps), 2.0 * found.iterations
+    sampled = min(model.n_samples_, getattr(objective, "curvature_rows", model.n_samples_))
+    return spent * (values * model.n_samples_ + products * sampled) / (n * (values + products))

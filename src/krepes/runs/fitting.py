@@ -94,16 +94,11 @@ def fit(
 def _encoder_of_all(
     settings: Settings, dataset: Dataset, stream: ViewStream, *, checkpoint: Path, progress: bool
 ) -> nn.Module | Kernel:
-    """Return the encoder; where it is trained on the spot, the first process does it and the others get the weights."""
+    """Return the encoder; where it is trained on the spot, all processes train it, and end with the same weights."""
     us = current()
-    if us.count == 1 or settings.kernel in registry.KERNELS or has_weights(settings):
-        return open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
-    if us.first:
-        encoder = open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
-    else:
-        encoder = fresh_encoder(settings, dataset, stream).eval()
-    assert isinstance(encoder, nn.Module)
-    encoder.load_state_dict(us.share(encoder.state_dict()))
+    encoder = open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
+    if us.talking and isinstance(encoder, nn.Module):
+        encoder.load_state_dict(us.share(encoder.state_dict()))
     return encoder
 
 
@@ -259,6 +254,12 @@ def run_files(
 def _objective(settings: Settings) -> Objective[Any]:
     make = registry.load(registry.OBJECTIVES[settings.objective])
     known = [entry.name for entry in dataclasses.fields(make)]
+    sampled = {} if settings.curvature_rows is None else {"curvature_rows": settings.curvature_rows}
+    if sampled and "curvature_rows" not in known:
+        raise InvalidInputError(
+            f"{flag('curvature_rows')}: {settings.objective} takes its curvature of the second moments of all "
+            f"rows, which costs nothing. Leave it out."
+        )
     unknown = sorted(set(settings.objective_options) - set(known))
     if unknown:
         raise InvalidInputError(
@@ -266,7 +267,7 @@ def _objective(settings: Settings) -> Objective[Any]:
             f"{registry.suggestion(unknown[0], known)}"
         )
     try:
-        return make_objective({"name": settings.objective, **settings.objective_options})
+        return make_objective({"name": settings.objective, **settings.objective_options, **sampled})
     except TypeError as error:
         raise InvalidInputError(f"{flag('objective_options')}: {error}.") from error
 

@@ -30,12 +30,12 @@ from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, train_encoder
 from krepes.runs.fitting import make_model, require_encoder, require_sizes, require_taken
 from krepes.runs.footprint import Sizes, resident, stored_bytes
+from krepes.runs.scaling import OPENING, SAVING, TRAINING, Counts, Work, of_table, work_of
 from krepes.runs.settings import Settings
 from krepes.views import ViewStream
 from krepes.views.source import RowsOf
 from krepes.views.stream import FINGERPRINT_SAMPLES
 
-OPENING, TRAINING, SAVING = "opening", "training", "saving"
 SEEN_BY_PROBE = 64
 """Of the reference, what the kernel's rules are chosen on."""
 TRAINED = 4
@@ -52,11 +52,15 @@ class Forecast:
         table: A row a phase: samples through the encoder, seconds, bytes of memory and of disk.
         kernel: Which kernel will be taken, and why.
         exact: Whether every count is exact; a selector that asks an exact kernel has a count that depends on the data.
+        parts: The same by what does the work and who shares it, for `krepes.runs.scaling.on_gpus`.
+        rates: Seconds of one sample here.
     """
 
     table: pd.DataFrame
     kernel: KernelChoice
     exact: bool
+    parts: list[Work]
+    rates: Rates
 
 
 def forecast(settings: Settings) -> Forecast:
@@ -82,14 +86,15 @@ def forecast(settings: Settings) -> Forecast:
     if not ready:
         rows.append(_training(settings, dataset, stream, before))
     model = make_model(settings, encoder, objective, stream.n, progress=False)
-    found, rates, exact = phases(model, stream, resident() - before)
+    found, rates, exact, parts = phases(model, stream, resident() - before)
     saved = stored_bytes(model, encoder)
     again = dataset.n + FINGERPRINT_SAMPLES  # every sample is read once more for the fingerprints
     rows += [*found, _row(SAVING, 0, again * rates.read + saved / WRITING, 0, saved)]
-    return Forecast(pd.DataFrame(rows), model.kernel_choice_, exact)
+    table = pd.DataFrame(rows)
+    return Forecast(table, model.kernel_choice_, exact, of_table(table, parts), rates)
 
 
-def phases(model: Krepes, stream: ViewStream, held: int) -> tuple[list[dict[str, Any]], Rates, bool]:
+def phases(model: Krepes, stream: ViewStream, held: int) -> tuple[list[dict[str, Any]], Rates, bool, list[Work]]:
     """Return what each phase of a model's own fit will cost, by which rates, and whether all counts are exact.
 
     Args:
@@ -98,7 +103,7 @@ def phases(model: Krepes, stream: ViewStream, held: int) -> tuple[list[dict[str,
         held: Bytes that are held already.
 
     Returns:
-        Rows of the table, and the rates.
+        Rows of the table, the rates, whether counts are exact, and the parts of the work.
     """
     begun = time.perf_counter()
     work = Phases(False)
@@ -114,34 +119,32 @@ def phases(model: Krepes, stream: ViewStream, held: int) -> tuple[list[dict[str,
     size, sample = Sizes.of(model, candidates), batches.sample_bytes(model.reference_)
     kept = held + r * sample + size.mean
     moments = isinstance(model.objective_, MomentObjective)
-    on_disk = 0 if moments else stream.n * model.p_ * size.width * 4
-    summed = size.moments if moments else 0
+    on_disk, summed = (0, size.moments) if moments else (stream.n * model.p_ * size.width * 4, 0)
     batch = (2 * model.p_ + 1) * stream.batch_size * sample
-
-    def counted(samples: int) -> int:
-        return samples if tangent else 0
-
+    solved = solve_seconds(model, size.width)
     rows = [
         _row(KERNEL, work.spent[KERNEL].samples, kernel_seconds + r * rates.read, held + r * sample, 0),
-        _row(REFERENCE, counted(looked), looked * rates.look, kept + size.work, 0),
-        _row(SELECTION, counted(_about(looks, candidates)), chosen, kept + size.work + size.pool, size.pool_disk),
+        _row(REFERENCE, looked * tangent, looked * rates.look, kept + size.work, 0),
+        _row(SELECTION, _about(looks, candidates) * tangent, chosen, kept + size.work + size.pool, size.pool_disk),
         _row(
             LANDMARKS,
-            counted(points),
+            points * tangent,
             model.m_ * rates.views + points * (rates.enter + max(rates.row - rates.enter, 0.0)),
             kept + size.work + points * sample + size.sides,
             size.sides_disk,
         ),
         _row(
             PASS,
-            counted(rest),
+            rest * tangent,
             rest * rates.row + stream.n * (rates.views + rates.sums * moments),
             kept + size.work + points * sample + size.sides + batch + summed,
             size.sides_disk + on_disk,
         ),
-        _row(SOLVE, 0, solve_seconds(model, size.width), kept + points * sample + size.sides + 2 * summed, on_disk),
+        _row(SOLVE, 0, solved, kept + points * sample + size.sides + 2 * summed, on_disk),
     ]
-    return rows, rates, looks is not None
+    sketched = candidates is not None and candidates.sketch is not None
+    counts = Counts(stream.n, model.p_, model.m_, looked, _about(looks, candidates), sketched, moments)
+    return rows, rates, looks is not None, work_of(counts, rates, chosen=chosen, solve=solved)
 
 
 def set_up(model: Krepes, stream: ViewStream, work: Phases) -> Candidates | None:

@@ -1,7 +1,7 @@
 """Everything that decides a run, as one type for Python, TOML, the command line and the run folder.
 
-Each field says its type, its range and its help once: flags, help texts, checks and the reference page are made from
-it. Names are checked against `krepes.registry`, so nothing here imports torch.
+Each field says its type, range and help once: flags, help texts, checks and the reference page are made from it. Names
+are checked against `krepes.registry`: nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ class Settings:
     delimiter: Annotated[
         str | None, about(DATA, "What separates the columns of a CSV file; by default found out.", max_length=1)
     ] = None
-    id_column: Annotated[str | None, about(DATA, "Column of a table with the ids; by default rows are numbered.")] = (
-        None
-    )
+    id_column: Annotated[str | None, about(DATA, "Column of a table with the ids; by default row numbers.")] = None
     label: Annotated[
         str | None, about(DATA, "Column that judges, or 'label' for a data set's own; the encoder never sees it.")
     ] = None
@@ -201,6 +199,9 @@ class Settings:
     ] = "relative"
     steps: Annotated[int, about(MODEL, "Gauss-Newton steps; 1 is the paper's.", ge=1, le=1000)] = 1
     tol: Annotated[float, about(MODEL, "Relative residual of the linear solve.", gt=0, lt=1)] = 1e-8
+    curvature_rows: Annotated[
+        int | None, about(MODEL, "Rows whose curvature simclr and byol take; the gradient is of all. 65536.", ge=1)
+    ] = None
 
     seed: Annotated[int, about(MACHINE, "Seed of everything random.", ge=0, lt=2**63)] = 0
     device: Annotated[

@@ -11,6 +11,7 @@ import pandas as pd
 from krepes.encoders import save_weights
 from krepes.encoders.pretrain import chosen_loss
 from krepes.errors import InvalidInputError, RunFolderError
+from krepes.processes import current
 from krepes.runs.adapting import completed
 from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
@@ -52,7 +53,8 @@ def pretrain_run(
     before = _finished_epochs(checkpoint)
     done = train_encoder(settings, dataset, stream, checkpoint=checkpoint, resume=True, progress=progress)
     recipe = Recipe(replace(settings, data_dir=None), stream.fingerprint())
-    save_weights(done.encoder, out, recipe=recipe.to_dict())
+    if current().first:
+        save_weights(done.encoder, out, recipe=recipe.to_dict())
     return pd.DataFrame([asdict(epoch) for epoch in done.history]), before == settings.epochs
 
 
