@@ -116,7 +116,7 @@ def _piece_size(model: Krepes, sample_bytes: int, memory_budget: MemoryBudget | 
     budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
     q = len(model.A_)
     each = COPIES * 8 * q + HELD * sample_bytes
-    return budget.rows(each, what=f"a sample against q={q} landmark points", most=LONGEST_PIECE)
+    return budget.rows(each, what=f"a sample against q={q} landmark points", share=1 / 4, most=LONGEST_PIECE)
 
 
 def _attribute(model: Krepes, X: Batch, ids: Sequence[Any]) -> Attribution:
