@@ -184,6 +184,8 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
         found = _text(read_sentences(path), path.name, settings)
     elif path.suffix == ".npy" and path.is_file():
         found = _array(path)
+    elif path.suffix.lower() == ".tar" and path.is_file():
+        found = _folder(path, settings)
     elif path.is_dir() and not (
         settings.data in registry.DATASETS and is_run(path)
     ):  # a run may bear the name of a data set
@@ -248,15 +250,15 @@ def _text(frame: pd.DataFrame, name: str, settings: Settings) -> Dataset:
 
 def _folder(path: Path, settings: Settings) -> Dataset:
     from krepes.data.images import image_folder
+    from krepes.data.shards import tar_files, tar_images
 
     if settings.size is None:
         raise InvalidInputError(
             f"{flag('size')}: {settings.encoder} does not say how large its images are. Give their side in pixels."
         )
     on_error: Literal["skip", "raise"] = "skip" if settings.skip_broken else "raise"
-    folder = image_folder(
-        path, size=settings.size, channels=settings.channels, on_error=on_error, workers=settings.workers
-    )
+    read = tar_images if tar_files(path) else image_folder
+    folder = read(path, size=settings.size, channels=settings.channels, on_error=on_error, workers=settings.workers)
     return Dataset(path.name, "image", folder.ids, folder, labels=np.asarray(folder.labels))
 
 

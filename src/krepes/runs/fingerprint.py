@@ -126,7 +126,7 @@ def _of_samples(arrays: Any) -> Hashes:
 
 def _bytes(arrays: Any) -> Iterator[bytes]:
     if isinstance(arrays, ImageFolder):
-        yield from ((arrays.root / name).read_bytes() for name in arrays.ids)
+        yield from (arrays.content(i) for i in range(len(arrays)))
         return
     if isinstance(arrays, TokenizedTexts):
         yield from (

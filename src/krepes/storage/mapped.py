@@ -17,8 +17,8 @@ import numpy as np
 
 AT_ONCE = 16 * 2**20
 """Bytes of a mapped file that are looked at before its pages are let go."""
-TOUCHED = 64 * 2**10
-"""Bytes that looking at a single row brings in: the system fetches the neighbours of a page with it."""
+TOUCHED = 2**21
+"""Bytes that looking at a single row may bring in: the system maps the neighbours of a page with it, up to 2 MiB."""
 
 Array = np.ndarray[Any, Any]
 
