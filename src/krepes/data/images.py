@@ -155,13 +155,14 @@ def make_workers(workers: int | None, images: int) -> Workers | None:
     return Workers(number) if number else None
 
 
-def usable_of(found: Sequence[str], broken: Mapping[str, str], on_error: OnError) -> tuple[str, ...]:
+def usable_of(found: Sequence[str], broken: Mapping[str, str], on_error: OnError, where: str = "") -> tuple[str, ...]:
     """Return the images that can be decoded; refuse the others, or say that they are skipped.
 
     Args:
         found: Names of all images.
         broken: What is wrong with some of them.
         on_error: ``"raise"`` or ``"skip"``.
+        where: What stands before the message, such as the file that holds them.
 
     Returns:
         The names of the rest, at least one.
@@ -171,9 +172,10 @@ def usable_of(found: Sequence[str], broken: Mapping[str, str], on_error: OnError
     """
     usable = tuple(name for name in found if name not in broken)
     if broken and (on_error == "raise" or not usable):
-        raise InvalidInputError(f"{_listing(broken, len(found))}. Replace or remove them, or pass on_error='skip'.")
+        said = f"{where}{_listing(broken, len(found))}"
+        raise InvalidInputError(f"{said}. Replace or remove them, or pass on_error='skip'.")
     if broken:
-        warnings.warn(f"{_listing(broken, len(found))}. They were skipped.", stacklevel=3)
+        warnings.warn(f"{where}{_listing(broken, len(found))}. They were skipped.", stacklevel=3)
     return usable
 
 

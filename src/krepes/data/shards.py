@@ -8,6 +8,7 @@ pictures under one key are signs of a file that is not what it seems, and are re
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ def tar_images(
     fine = [None] * len(found) if pool is None else pool.decode([part for _, part, _ in found.values()], size, channels)
     doubtful = [name for name, piece in zip(found, fine, strict=True) if piece is None]
     broken = {name: problem for name in doubtful if (problem := _problem(found[name][1], size, channels))}
-    usable = usable_of(list(found), broken, on_error)
+    usable = usable_of(list(found), broken, on_error, f"{named(path)}: ")
     spans = np.array([(found[name][0], *found[name][1][1:]) for name in usable], dtype=np.int64)
     labels = tuple(found[name][2] for name in usable)
     return TarImages(Path(path), usable, size, channels, broken, pool, tuple(files), spans, labels)
@@ -196,5 +197,5 @@ def _problem(part: Part, size: int, channels: int) -> str | None:
     try:
         decode(part, size=size, channels=channels)
     except InvalidInputError as error:
-        return str(error).removeprefix("the image").strip(" .")
+        return re.sub(r" <_io[^>]*>", "", str(error)).removeprefix("the image").strip(" .")  # Pillow names the buffer
     return None
