@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from krepes._checks import require_finite
 from krepes.errors import InvalidInputError
+from krepes.storage.mapped import read
 
 MASK = "attention_mask"
 """Key of a batch of tokens that says which of them are no padding, ``(n, length)``."""
@@ -90,7 +91,7 @@ def sample_bytes(X: Batch) -> int:
 
 
 def take(X: Batch, rows: slice | Tensor | np.ndarray) -> Batch:
-    """Return the chosen samples, as tensors.
+    """Return the chosen samples, as tensors; of a mapped file only they are read, and none of its pages stays.
 
     Args:
         X: A batch of ``n`` samples.
@@ -108,8 +109,8 @@ def take(X: Batch, rows: slice | Tensor | np.ndarray) -> Batch:
         if isinstance(leaf, Tensor):
             return leaf[rows] if isinstance(rows, slice) else leaf[torch.as_tensor(rows, device=leaf.device)]
         if isinstance(leaf, np.ndarray):
-            chosen = leaf[rows] if isinstance(rows, slice) else leaf[np.asarray(rows)]
-            return torch.from_numpy(np.array(chosen, dtype=_native(leaf.dtype)))  # a copy: it may be mapped read-only
+            where = rows if isinstance(rows, slice) else np.asarray(rows)
+            return torch.from_numpy(read(leaf, where, _native(leaf.dtype)))  # a copy: it may be mapped read-only
         return leaf
 
     return pytree.tree_map(pick, plain(X))

@@ -21,6 +21,8 @@ Visitor = Callable[[slice, Attribution], None]
 
 # Arrays of the size of the kernel rows that live at once: the rows and their copies, scores, directions, rankings.
 COPIES = 8
+# Copies of a sample itself: as it is read, and what audits make of it beside.
+HELD = 4
 # Longer pieces are slower: with 400 landmark points, 1.4 times at 8192 rows and 2.2 times at 32768.
 LONGEST_PIECE = 2048
 
@@ -68,7 +70,7 @@ def attributions(
     """
     source, _ = as_source(model.samples(X))
     names = _ids(ids, source.n)
-    size = _piece_size(model, memory_budget)
+    size = _piece_size(model, batches.sample_bytes(source.take(torch.arange(1))), memory_budget)
     for start in range(0, source.n, size):
         rows = slice(start, min(start + size, source.n))
         yield rows, _attribute(model, source.take(torch.arange(rows.start, rows.stop)), names[rows])
@@ -110,11 +112,12 @@ def attribute_stream(
     return Top(ids=id_array(model.landmark_ids_)[indices.numpy()], scores=scores, indices=indices)
 
 
-def _piece_size(model: Krepes, memory_budget: MemoryBudget | None = None) -> int:
+def _piece_size(model: Krepes, sample_bytes: int, memory_budget: MemoryBudget | None = None) -> int:
     """Return how many samples of a model are attributed at a time, within a budget or by default the model's."""
     budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
     q = len(model.A_)
-    return budget.rows(COPIES * 8 * q, what=f"a sample against q={q} landmark points", most=LONGEST_PIECE)
+    each = COPIES * 8 * q + HELD * sample_bytes
+    return budget.rows(each, what=f"a sample against q={q} landmark points", share=1 / 4, most=LONGEST_PIECE)
 
 
 def _attribute(model: Krepes, X: Batch, ids: Sequence[Any]) -> Attribution:

@@ -14,6 +14,9 @@ from krepes.errors import InvalidInputError
 from krepes.model import Krepes
 from krepes.views.source import as_source
 
+AT_ONCE = 2**24
+"""Bytes of samples in float64 that are compared with the landmarks at a time."""
+
 
 def rankings(
     model: Krepes,
@@ -121,4 +124,7 @@ def require_rankings(found: Mapping[str, Tensor], *, m: int) -> tuple[int, int]:
 
 
 def _distances(X: Tensor, Y: Tensor) -> Tensor:
-    return torch.cdist(X.flatten(1).cpu().double(), Y.flatten(1).cpu().double())
+    """Return the distances of samples ``(b, ...)`` to landmarks ``(m, ...)``, ``(b, m)``, a few samples at a time."""
+    landmarks = Y.flatten(1).cpu().double()
+    size = max(1, AT_ONCE // max(1, 8 * landmarks.shape[1]))
+    return torch.cat([torch.cdist(x.cpu().double(), landmarks) for x in X.flatten(1).split(size)])

@@ -28,7 +28,7 @@ from krepes.errors import InvalidInputError
 from krepes.influence import How, Influence, Outcome, rows, similarity
 from krepes.model import Krepes
 from krepes.views import ViewStream
-from krepes.views.source import as_source, evenly_spaced
+from krepes.views.source import RowsOf, Through, as_source, evenly_spaced
 
 if TYPE_CHECKING:
     from krepes.audit.standing import Comparison
@@ -170,6 +170,11 @@ class Study:
     def test(self, places: Tensor) -> Batch:
         """Return the test samples ``places`` ``(b,)``."""
         return as_source(self.X_test)[0].take(places)
+
+    def train(self, rows: Tensor) -> Through:
+        """Return the training rows ``(b,)``, not augmented, read when they are asked for."""
+        assert self.data is not None
+        return Through(RowsOf(self.data.source, rows), self.data.augment.plain)
 
     @cached_property
     def sample_ids(self) -> list[Any]:

@@ -12,6 +12,7 @@ from krepes.data.frames import read_table
 from krepes.data.images import ImageFolder, image_folder
 from krepes.data.local import NamedImages, NamedTable
 from krepes.data.schema import Schema
+from krepes.data.shards import TarImages, tar_images
 from krepes.data.synthetic import Population, applicants
 from krepes.data.tabular import TabularEncoder
 from krepes.data.tokenizer import HashedTokenizer, Tokenizer
@@ -26,6 +27,7 @@ __all__ = [
     "Column",
     "HashedTokenizer",
     "ImageFolder",
+    "TarImages",
     "NamedImages",
     "NamedTable",
     "Population",
@@ -35,6 +37,7 @@ __all__ = [
     "Tokenizer",
     "applicants",
     "image_folder",
+    "tar_images",
     "open_array",
     "read_table",
     "tokenized",

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from krepes.data.files import foreign, named, require_file
 from krepes.errors import InvalidInputError
+from krepes.storage.mapped import read, spans
 
 MAGIC = b"\x93NUMPY"
 LONGEST_HEADER = 2**20
@@ -75,23 +76,28 @@ class ArrayFile:
             indices: ``(b,)``.
 
         Returns:
-            ``(b, ...)``, float32.
-
-        Raises:
-            InvalidInputError: If a number is beyond the range of float32.
+            ``(b, ...)``, float32; a number beyond its range is refused.
         """
-        rows = self.stored[indices.cpu().numpy()]
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = np.array(rows, dtype=np.float32)
-        if rows.dtype.kind in "iuf" and rows.dtype.itemsize > 4:
-            lost = np.isinf(values) & np.isfinite(rows)
-            if lost.any():
-                first = int(indices[int(np.argwhere(lost)[0, 0])])
-                raise InvalidInputError(
-                    f"{named(self.path)}: sample {first} holds {rows[lost][0]}, beyond ±3.4e38, the range of the "
-                    f"float32 that encoders compute in ({int(lost.sum())} such numbers). Rescale the array."
-                )
-        return torch.from_numpy(values).div_(self.scale) if self.scale != 1.0 else torch.from_numpy(values)
+        wanted = indices.cpu().numpy()
+        found = np.empty((len(wanted), *self.stored.shape[1:]), dtype=np.float32)
+        for part in spans(len(wanted), self.stored[:1].nbytes):
+            rows = read(self.stored, wanted[part])
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[part] = rows
+            self._require_range(rows, found[part], indices[part])
+        return torch.from_numpy(found).div_(self.scale) if self.scale != 1.0 else torch.from_numpy(found)
+
+    def _require_range(self, rows: np.ndarray[Any, Any], values: np.ndarray[Any, Any], indices: Tensor) -> None:
+        """Refuse numbers that float32 does not hold."""
+        if rows.dtype.kind not in "iuf" or rows.dtype.itemsize <= 4:
+            return
+        lost = np.isinf(values) & np.isfinite(rows)
+        if lost.any():
+            first = int(indices[int(np.argwhere(lost)[0, 0])])
+            raise InvalidInputError(
+                f"{named(self.path)}: sample {first} holds {rows[lost][0]}, beyond ±3.4e38, the range of the "
+                f"float32 that encoders compute in ({int(lost.sum())} such numbers). Rescale the array."
+            )
 
 
 def open_array(path: str | Path) -> ArrayFile:

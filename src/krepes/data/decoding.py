@@ -7,11 +7,12 @@ it cannot outlive whoever started it.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import warnings
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -20,6 +21,26 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 MODES = {1: "L", 3: "RGB"}
 # Checked in the header, before anything is unpacked: a small file may claim, and take, gigabytes.
 MOST_PIXELS = 100_000_000
+
+
+class Part(NamedTuple):
+    """Some bytes of a file that are a file themselves, such as a member of a tar archive.
+
+    Attributes:
+        file: The file.
+        offset: Where they start.
+        length: How many they are.
+    """
+
+    file: str
+    offset: int
+    length: int
+
+    def read(self) -> bytes:
+        """Return the bytes; fewer where the file ends before."""
+        with open(self.file, "rb") as handle:
+            handle.seek(self.offset)
+            return handle.read(self.length)
 
 
 class UnusableImageError(ValueError):
@@ -64,6 +85,8 @@ def _require_usable(image: Image.Image) -> None:
 def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
     """Answer requests ``{"file", "size", "channels"}`` until their end: ``{"bytes": b}`` and ``b`` bytes, 0 if broken.
 
+    A request for a part of a file also has its ``"offset"`` and ``"length"``.
+
     Args:
         asked: One request a line.
         answers: Where the answers go.
@@ -71,7 +94,10 @@ def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
     for line in asked:
         wanted = json.loads(line)
         try:
-            found = pixels(wanted["file"], wanted["size"], wanted["channels"]).tobytes()
+            file = wanted["file"]
+            if "offset" in wanted:
+                file = io.BytesIO(Part(file, wanted["offset"], wanted["length"]).read())
+            found = pixels(file, wanted["size"], wanted["channels"]).tobytes()
         except Exception:  # whoever asked decodes it again and words the reason
             found = b""
         answers.write(json.dumps({"bytes": len(found)}).encode() + b"\n" + found)

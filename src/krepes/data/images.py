@@ -7,8 +7,9 @@ them, before hours of work and not in the middle.
 
 from __future__ import annotations
 
+import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from krepes._checks import require_range
-from krepes.data.decoding import FORMATS, MODES, UnusableImageError, pixels
+from krepes.data.decoding import FORMATS, MODES, Part, UnusableImageError, pixels
 from krepes.data.files import foreign, named
 from krepes.data.text import printable
 from krepes.data.workers import Workers, default_workers
@@ -31,11 +32,11 @@ SHOWN = 20
 OnError = Literal["raise", "skip"]
 
 
-def decode(file: str | Path | IO[bytes], *, size: int, channels: int) -> Tensor:
+def decode(file: str | Path | Part | IO[bytes], *, size: int, channels: int) -> Tensor:
     """Return one image, its middle square scaled to ``size``.
 
     Args:
-        file: A path, or an open file; of an animation the first frame is taken.
+        file: A path, a part of a file, or an open file; of an animation the first frame is taken.
         size: Height and width of the result.
         channels: 1 for grey, 3 for colour; an image of the other sort is converted.
 
@@ -51,7 +52,7 @@ def decode(file: str | Path | IO[bytes], *, size: int, channels: int) -> Tensor:
     )
     with cannot:
         try:
-            found = pixels(file, size, channels)
+            found = pixels(io.BytesIO(file.read()) if isinstance(file, Part) else file, size, channels)
         except UnusableImageError as error:
             raise InvalidInputError(f"{name} {error}") from error
     return as_tensor(found)
@@ -85,14 +86,23 @@ class ImageFolder(Dataset[Tensor]):
     def __len__(self) -> int:
         return len(self.ids)
 
+    def place(self, index: int) -> Path | Part:
+        """Return where an image is."""
+        return self.root / self.ids[index]
+
+    def content(self, index: int) -> bytes:
+        """Return the bytes of an image as they lie on disk."""
+        there = self.place(index)
+        return there.read() if isinstance(there, Part) else there.read_bytes()
+
     def __getitem__(self, index: int) -> Tensor:
-        return decode(self.root / self.ids[index], size=self.size, channels=self.channels) / 255.0
+        return decode(self.place(index), size=self.size, channels=self.channels) / 255.0
 
     def __getitems__(self, indices: list[int]) -> list[Tensor]:
         """Return several images, decoded side by side where there are processes for it."""
         if self.workers is None or len(indices) < 2:
             return [self[i] for i in indices]
-        found = self.workers.decode([self.root / self.ids[i] for i in indices], self.size, self.channels)
+        found = self.workers.decode([self.place(i) for i in indices], self.size, self.channels)
         return [self[i] if piece is None else as_tensor(piece) / 255.0 for i, piece in zip(indices, found, strict=True)]
 
     @property
@@ -118,28 +128,55 @@ def image_folder(
         workers: Processes that decode, 0 to decode here, ``None`` for what suits the machine and the number of images.
 
     Returns:
-        The images, as a map-style data set.
-
-    Raises:
-        InvalidInputError: If the folder is absent, holds no image, or holds broken ones that must not be skipped.
+        The images, as a map-style data set. A folder that is absent, holds no image, or holds broken ones that
+        must not be skipped is refused.
     """
+    require_options(size, channels, on_error)
+    root, found = Path(path), _images_below(Path(path))
+    pool = make_workers(workers, len(found))
+    broken = _broken(root, found, size, channels, pool)
+    return ImageFolder(root, usable_of(found, broken, on_error), size, channels, broken, pool)
+
+
+def require_options(size: int, channels: int, on_error: str) -> None:
+    """Refuse options that no image can have."""
     require_range(size, "size", low=1)
     if channels not in MODES or on_error not in {"raise", "skip"}:
         raise InvalidInputError(
             f"channels={channels}, on_error={on_error!r}: channels must be 1 (grey) or 3 (colour), on_error 'raise' or "
             f"'skip'."
         )
-    root, found = Path(path), _images_below(Path(path))
-    number = default_workers(len(found)) if workers is None else workers
+
+
+def make_workers(workers: int | None, images: int) -> Workers | None:
+    """Return processes that decode: as many as told, by default what suits a number of images, or none."""
+    number = default_workers(images) if workers is None else workers
     require_range(number, "workers", low=0)
-    pool = Workers(number) if number else None
-    broken = _broken(root, found, size, channels, pool)
+    return Workers(number) if number else None
+
+
+def usable_of(found: Sequence[str], broken: Mapping[str, str], on_error: OnError, where: str = "") -> tuple[str, ...]:
+    """Return the images that can be decoded; refuse the others, or say that they are skipped.
+
+    Args:
+        found: Names of all images.
+        broken: What is wrong with some of them.
+        on_error: ``"raise"`` or ``"skip"``.
+        where: What stands before the message, such as the file that holds them.
+
+    Returns:
+        The names of the rest, at least one.
+
+    Raises:
+        InvalidInputError: If some are broken and must not be skipped, or all are.
+    """
     usable = tuple(name for name in found if name not in broken)
     if broken and (on_error == "raise" or not usable):
-        raise InvalidInputError(f"{_listing(broken, len(found))}. Replace or remove them, or pass on_error='skip'.")
+        said = f"{where}{_listing(broken, len(found))}"
+        raise InvalidInputError(f"{said}. Replace or remove them, or pass on_error='skip'.")
     if broken:
-        warnings.warn(f"{_listing(broken, len(found))}. They were skipped.", stacklevel=2)
-    return ImageFolder(root, usable, size, channels, broken, pool)
+        warnings.warn(f"{where}{_listing(broken, len(found))}. They were skipped.", stacklevel=3)
+    return usable
 
 
 def _broken(root: Path, names: list[str], size: int, channels: int, pool: Workers | None) -> dict[str, str]:

@@ -68,6 +68,7 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
     """Return the columns of one line of JSON."""
     try:
         value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()  # half a character, "\\ud800", is in no text
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{named(path)}: line {number} is no JSON ({brief(error)}). Write one string or object on each line."

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from krepes.data import decoding
+from krepes.data.decoding import Part
 
 FROM = 256
 """Images from which processes are started: for fewer, starting them takes longer than decoding."""
@@ -44,11 +45,15 @@ class Worker:
             start_new_session=True,
         )
 
-    def decode(self, files: Sequence[Path], size: int, channels: int) -> list[Pixels | None]:
+    def decode(self, files: Sequence[Path | Part], size: int, channels: int) -> list[Pixels | None]:
         """Return the pixels of some images, ``(size, size, c)``; ``None`` for one that it could not decode."""
         asked, answers = self.process.stdin, self.process.stdout
         assert asked is not None and answers is not None
-        lines = [json.dumps({"file": str(file), "size": size, "channels": channels}) + "\n" for file in files]
+        how = {"size": size, "channels": channels}
+        lines = [
+            json.dumps((file._asdict() if isinstance(file, Part) else {"file": str(file)}) | how) + "\n"
+            for file in files
+        ]
         found: list[Pixels | None] = []
         try:
             for line in lines:  # one at a time: a pipe that is full on both sides would wait for ever
@@ -86,11 +91,11 @@ class Workers:
         self._all: list[Worker] = []
         self._free: SimpleQueue[Worker] = SimpleQueue()
 
-    def decode(self, files: Sequence[Path], size: int, channels: int) -> Iterator[Pixels | None]:
+    def decode(self, files: Sequence[Path | Part], size: int, channels: int) -> Iterator[Pixels | None]:
         """Yield the pixels of images in their order; ``None`` for one that no process could decode.
 
         Args:
-            files: The images.
+            files: The images, or parts of files that are images.
             size: Height and width.
             channels: 1 or 3.
 
@@ -100,7 +105,7 @@ class Workers:
         self._start()
         pieces = [files[start : start + PIECE] for start in range(0, len(files), PIECE)]
 
-        def one(piece: Sequence[Path]) -> list[Pixels | None]:
+        def one(piece: Sequence[Path | Part]) -> list[Pixels | None]:
             worker = self._free.get()
             try:
                 return worker.decode(piece, size, channels)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,13 @@ from krepes.batches import Batch
 from krepes.encoders.call import call, cast, evaluation, home, unwrapped
 from krepes.encoders.outputs import Output, describe_output, require_output
 from krepes.errors import InvalidInputError, PrecisionWarning, UnsupportedEncoderError
-from krepes.views.source import as_source
+from krepes.views.source import Source, as_source
+
+HELD = 2**27
+"""Bytes that samples and what a network makes of them may take where nobody gives a number of samples."""
+INSIDE = 32
+"""Times a sample's own bytes that a network holds of it at a time, about: the first layers of one for images."""
+LONGEST = 1024
 
 
 class FrozenEncoder:
@@ -116,21 +122,20 @@ class FrozenEncoder:
         with self.evaluating(), torch.enable_grad():
             return call(function, self.cast(X), self.output).flatten(1)
 
-    def encode(self, X: Batch, *, size: int = 1024) -> Tensor:
+    def encode(self, X: Batch, *, size: int | None = None) -> Tensor:
         """Return the embeddings of any number of samples, without gradients.
 
         Args:
             X: Samples, ``(t, ...)``, in memory or mapped from disk, or a Dataset of them.
-            size: Samples per call.
+            size: Samples per call; by default at most 1024, and fewer the larger a sample is.
 
         Returns:
             ``(t, d)``, float64, on the CPU.
         """
         source, _ = as_source(X)
         with self.evaluating(), torch.no_grad():
-            pieces = (source.take(rows) for rows in torch.arange(source.n).split(size))
             found = []
-            for some in pieces:
+            for some in in_pieces(source, size):
                 self.count(batches.count(some))
                 found.append(call(self.module, self.cast(some), self.output).flatten(1).cpu().double())
         return torch.cat(found)
@@ -146,6 +151,15 @@ class FrozenEncoder:
             "weights_sha256": digest.hexdigest(),
             "output": describe_output(self.output),
         }
+
+
+def in_pieces(source: Source, size: int | None = None) -> Iterator[Batch]:
+    """Yield all samples of a source, ``size`` at a time, or as many as a network holds within some 100 MiB."""
+    if source.n and size is None:
+        each = INSIDE * batches.sample_bytes(source.take(torch.arange(1)))
+        size = min(LONGEST, max(1, HELD // max(each, 1)))
+    for rows in torch.arange(source.n).split(size or 1):
+        yield source.take(rows)
 
 
 def _computable(module: nn.Module, device: torch.device | None) -> nn.Module:

@@ -33,6 +33,7 @@ from krepes.engine.rows import (
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
 from krepes.storage.files import publish, publish_bytes
+from krepes.storage.mapped import read
 
 VERSION = 1
 
@@ -115,11 +116,11 @@ class RowStore:
         """Return the rows ``start:stop`` as one array ``(b, p, q)``, whichever shards they lie in."""
         edges = np.cumsum([0, *(len(shard) for shard in self.shards)])
         found = [
-            shard[max(start - low, 0) : stop - low]
+            read(shard, slice(max(start - low, 0), stop - low))
             for shard, (low, high) in zip(self.shards, pairwise(edges.tolist()), strict=True)
             if low < stop and start < high
         ]
-        return np.concatenate(found)
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def store_rows(

@@ -24,6 +24,7 @@ from krepes.batches import Batch
 from krepes.errors import InvalidInputError, NotFittedError
 from krepes.model import Krepes
 from krepes.objectives import Objective
+from krepes.views.source import all_of
 
 
 class Outcome(ABC):
@@ -79,7 +80,7 @@ class AugmentedRows:
         """
         if self.X is None:
             raise InvalidInputError("these outcomes hold kernel rows alone, and a replay embeds samples. Pass samples.")
-        Z = embed(self.X)
+        Z = embed(all_of(self.X))
         return Z if self.reference is None else Z - embed(self.reference).mean(0)
 
 

@@ -60,12 +60,12 @@ def open_factor(n: int, m: int, *, dtype: torch.dtype, budget: Budget) -> Genera
         n: Rows.
         m: Columns.
         dtype: float32 or float64.
-        budget: A factor above half of it goes to a file, the other half is left to the pieces.
+        budget: A factor above a quarter of it goes to a file; the rest is left to candidates and pieces.
 
     Yields:
         The factor, of unspecified content.
     """
-    if budget.fits(n * m * dtype.itemsize, share=1 / 2):
+    if budget.fits(n * m * dtype.itemsize, share=1 / 4):
         yield Factor((n, m), dtype, file=None, array=torch.empty(n, m, dtype=dtype))
         return
     with tempfile.TemporaryDirectory(prefix="krepes-") as folder:

@@ -57,7 +57,7 @@ class RPCholesky(LandmarkSelector):
 
     Attributes:
         block: Pivots proposed in one pass; ``None`` for ``m / 2``, at least 64.
-        memory_budget: For the factor and the pieces; a factor ``(n, m)`` above half of it goes to a file.
+        memory_budget: For the factor and the pieces; a factor ``(n, m)`` above a quarter of it goes to a file.
     """
 
     name: ClassVar[str] = "rpcholesky"

@@ -7,7 +7,7 @@ or, started at the encoder, f(x) = e(x) + Aᵀ k_x with A0 = 0: rows are then [k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from krepes.objectives.base import Objective
 from krepes.objectives.shared import led
 from krepes.processes import current
 from krepes.views import ViewStream
+from krepes.views.source import as_source
 
 
 class Surrogate:
@@ -86,20 +87,29 @@ class Surrogate:
     def embed(self, X: Any) -> Tensor:
         """Return the embeddings ``Z = K A + 1 γᵀ``, ``(t, h)``, float64, of samples ``X`` ``(t, ...)``."""
         theta = self._solution().theta
-        # Four copies of a piece of the rows at most: the kernel's, float64, and what making them takes.
-        size = self._budget.rows(32 * (len(theta) - 1), what=f"a sample against q={len(self.A_)} landmark points")
-        pieces = batches.chunks(self.samples(X), size)
-        return torch.cat([self.model_rows(x) @ theta[:-1] + theta[-1] for _, x in pieces])
+        return torch.cat([self._model_rows(x) @ theta[:-1] + theta[-1] for x in self._pieces(X)])
 
     def model_rows(self, X: Any) -> Tensor:
         """Return what coefficients multiply, ``(t, q)``: kernel rows; from the encoder, ``[K e]`` ``(t, q + d)``."""
-        K = self.kernel_rows(X)
-        return torch.cat([K, self._encoder().encode(self.samples(X))], dim=1) if self.init == ENCODER else K
+        return torch.cat([self._model_rows(x) for x in self._pieces(X)])
+
+    def _model_rows(self, X: Batch) -> Tensor:
+        K = self.kernel_.rows(X, self.prepared_).K.to("cpu", torch.float64)
+        return torch.cat([K, self._encoder().encode(X)], dim=1) if self.init == ENCODER else K
 
     def kernel_rows(self, X: Any) -> Tensor:
         """Return ``K_tm``, ``(t, q)``, float64: the kernel of samples ``X`` ``(t, ...)`` with the landmark points."""
+        return torch.cat([self.kernel_.rows(x, self.prepared_).K.to("cpu", torch.float64) for x in self._pieces(X)])
+
+    def _pieces(self, X: Any) -> Iterator[Batch]:
+        """Yield samples, of a source or a batch, as many at a time as the budget holds with their rows."""
         self._solution()
-        return self.kernel_.rows(self.samples(X), self.prepared_).K.to("cpu", torch.float64)
+        source, _ = as_source(self.samples(X))
+        # Four copies of a piece of the rows at most: the kernel's, float64, and what making them takes.
+        each = 32 * len(self.A_) + 2 * batches.sample_bytes(source.take(torch.arange(min(1, source.n))))
+        size = self._budget.rows(each, what=f"a sample against q={len(self.A_)} landmark points", share=1 / 4)
+        for rows in torch.arange(source.n).split(size):
+            yield source.take(rows)
 
     def samples(self, X: Any) -> Batch:
         """Return samples as the encoder takes them: a DataFrame is encoded as the training table was."""

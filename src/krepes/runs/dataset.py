@@ -15,19 +15,24 @@ from torch import Tensor
 
 from krepes import batches, registry
 from krepes.batches import Batch
+from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.data.arrays import open_array
 from krepes.data.frames import read_table
 from krepes.data.schema import Schema
 from krepes.data.sentences import ENDINGS, read_sentences
+from krepes.data.spill import encoded_table
 from krepes.data.tabular import TabularEncoder
 from krepes.data.values import categories
 from krepes.errors import InvalidInputError
 from krepes.runs.columns import LABEL, missing, require_columns, unique_ids
+from krepes.runs.holdout import split
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import is_run
 from krepes.runs.texts import read_texts, text_column
 from krepes.views import Identity, ViewStream
 from krepes.views.source import RowsOf
+
+__all__ = ["Dataset", "Kind", "open_dataset", "split"]
 
 TABLES = (".csv", ".parquet", ".pq", ".csv.gz", ".tsv", ".data")
 Kind = Literal["table", "image", "text", "other"]
@@ -46,6 +51,7 @@ class Dataset:
         labels: Classes that came along, or ``None``; they never reach a fit.
         encoding: How the table becomes numbers, or ``None``.
         texts: What is read of each sample, or ``None`` if they are no texts.
+        budget: A table of more numbers than a part of it holds is encoded into a temporary file.
     """
 
     name: str
@@ -56,6 +62,7 @@ class Dataset:
     labels: np.ndarray[Any, Any] | None = None
     encoding: TabularEncoder | None = None
     texts: Sequence[str] | None = None
+    budget: Budget = DEFAULT_BUDGET
 
     @property
     def n(self) -> int:
@@ -65,7 +72,15 @@ class Dataset:
     @cached_property
     def samples(self) -> Any:
         """All samples, as a `ViewStream` takes them."""
-        return self.arrays if self.encoding is None else self._encode(slice(None))
+        if self.encoding is None or self.table is None:
+            return self.arrays
+        return encoded_table(self.encoding, self.table[self._seen], self.budget)
+
+    @property
+    def held(self) -> int:
+        """Bytes of samples and columns that are in memory all the time, about."""
+        table = 0 if self.table is None else int(self.table.memory_usage(index=False).sum())
+        return table + (self.samples.nbytes if isinstance(self.samples, Tensor) else 0)
 
     def take(self, rows: Tensor) -> Batch:
         """Return the samples at ``rows`` ``(b,)``, not augmented; of a table only they are encoded."""
@@ -76,7 +91,8 @@ class Dataset:
     def part(self, rows: Tensor) -> Any:
         """Return the samples at ``rows`` as a `ViewStream` takes them."""
         samples = self.samples
-        return batches.take(samples, rows) if isinstance(samples, Tensor) else RowsOf(samples, rows)
+        held = isinstance(samples, Tensor) and self.budget.fits(samples.nbytes, share=1 / 8)
+        return batches.take(samples, rows) if held else RowsOf(samples, rows)
 
     @property
     def names(self) -> list[str]:
@@ -120,6 +136,8 @@ class Dataset:
         Raises:
             InvalidInputError: If no sample has it.
         """
+        if self.ids == range(self.n) and str(id).isdecimal() and str(int(id)) == str(id) and int(id) < self.n:
+            return int(id)  # without a million entries of `places`
         if str(id) not in self.places:
             hint = registry.suggestion(id, list(self.places)[:10_000])
             raise InvalidInputError(
@@ -130,33 +148,13 @@ class Dataset:
 
     def _encode(self, rows: Any) -> Tensor:
         assert self.table is not None and self.encoding is not None
-        seen = [name for name in self.encoding.schema.kinds if name in self.table]
-        return self.encoding.transform(self.table[seen].iloc[rows])
+        return self.encoding.transform(self.table[self._seen].iloc[rows])
 
-
-def split(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Return training rows of ``range(n)``, shuffled, and held-out rows, sorted; at least one of each.
-
-    Shuffled, because objectives that compare the samples of a batch take them in order: a folder sorted by class would
-    give batches of one class.
-
-    Args:
-        n: Number of samples.
-        settings: Their ``seed``, ``max_rows`` and ``holdout``.
-
-    Returns:
-        Two vectors of rows.
-
-    Raises:
-        InvalidInputError: If there are fewer than two samples.
-    """
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(settings.seed))[: settings.max_rows]
-    if len(order) < 2:
-        raise InvalidInputError(
-            f"{settings.data} has {n} sample: at least 2 are required, one to fit and one to explain."
-        )
-    held = min(max(1, round(len(order) * settings.holdout)), len(order) - 1)
-    return order[held:], order[:held].sort().values
+    @property
+    def _seen(self) -> list[str]:
+        """Columns that the encoding knows."""
+        assert self.table is not None and self.encoding is not None
+        return [name for name in self.encoding.schema.kinds if name in self.table]
 
 
 def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> Dataset:
@@ -186,6 +184,8 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
         found = _text(read_sentences(path), path.name, settings)
     elif path.suffix == ".npy" and path.is_file():
         found = _array(path)
+    elif path.suffix.lower() == ".tar" and path.is_file():
+        found = _folder(path, settings)
     elif path.is_dir() and not (
         settings.data in registry.DATASETS and is_run(path)
     ):  # a run may bear the name of a data set
@@ -196,11 +196,10 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
         found.column(settings.label)
     if found.texts is None and settings.text_column is not None:
         raise InvalidInputError(f"{flag('text_column')}: {found.name} is no file with a column of texts.")
-    for column in (
-        () if found.encoding is not None or found.texts is not None else (*settings.exclude, *settings.sensitive)
-    ):
+    hidden = (*settings.exclude, *settings.sensitive)
+    for column in () if found.encoding is not None or found.texts is not None else hidden:
         raise InvalidInputError(f"{found.name} is no table: there is no column {column!r} to hide from the encoder.")
-    return found
+    return replace(found, budget=Budget.of(settings.memory))
 
 
 def _embedded(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
@@ -251,15 +250,15 @@ def _text(frame: pd.DataFrame, name: str, settings: Settings) -> Dataset:
 
 def _folder(path: Path, settings: Settings) -> Dataset:
     from krepes.data.images import image_folder
+    from krepes.data.shards import tar_files, tar_images
 
     if settings.size is None:
         raise InvalidInputError(
             f"{flag('size')}: {settings.encoder} does not say how large its images are. Give their side in pixels."
         )
     on_error: Literal["skip", "raise"] = "skip" if settings.skip_broken else "raise"
-    folder = image_folder(
-        path, size=settings.size, channels=settings.channels, on_error=on_error, workers=settings.workers
-    )
+    read = tar_images if tar_files(path) else image_folder
+    folder = read(path, size=settings.size, channels=settings.channels, on_error=on_error, workers=settings.workers)
     return Dataset(path.name, "image", folder.ids, folder, labels=np.asarray(folder.labels))
 
 

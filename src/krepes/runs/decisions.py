@@ -52,7 +52,7 @@ def decision(space: Workspace, ids: Sequence[Any], label: str | None = None) -> 
     return explain_decision(
         space.model,
         X,
-        (space.train_samples(rows), labels[rows.numpy()]),
+        (space.train_source(rows), labels[rows.numpy()]),
         space.of_landmarks(column),
         judged=(space.held_out(held), known) if len(held) else None,
         ids=list(ids),

@@ -22,9 +22,11 @@ from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
 from krepes.runs.columns import LABEL
 from krepes.runs.dataset import Dataset
+from krepes.storage.mapped import read, spans
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
-PIECE = 4096
+ROWS = 65_536
+"""Rows of a column that are hashed at a time."""
 SHOWN = 5
 
 
@@ -43,17 +45,11 @@ class Fingerprint:
     @classmethod
     def of(cls, dataset: Dataset) -> Fingerprint:
         """Read a data set once and return its fingerprint."""
-        parts = {"(ids)": _of_values(pd.Series([str(id) for id in dataset.ids], dtype=object))}
-        if dataset.table is not None:
-            parts |= {str(name): _of_values(dataset.table[name]) for name in dataset.table}
-        if dataset.arrays is not None:
-            parts["(samples)"] = _of_samples(dataset.arrays)
-        if dataset.labels is not None:
-            parts[f"({LABEL})"] = _of_values(pd.Series(dataset.labels, dtype=object))
-        rows = np.zeros(dataset.n, dtype=np.uint64)
-        for hashes in parts.values():
+        rows, columns = np.zeros(dataset.n, dtype=np.uint64), {}
+        for name, hashes in _parts(dataset):
             rows = _mixed(rows, hashes)
-        return cls(rows, {name: hashlib.sha256(hashes.tobytes()).hexdigest()[:32] for name, hashes in parts.items()})
+            columns[name] = hashlib.sha256(hashes.tobytes()).hexdigest()[:32]
+        return cls(rows, columns)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return the hashes as a tensor, for a file."""
@@ -93,6 +89,27 @@ class Fingerprint:
         return f"{len(differ):,} samples differ in {_some(changed)}; {first}"
 
 
+def _parts(dataset: Dataset) -> Iterator[tuple[str, Hashes]]:
+    """Yield the name and the hashes of each thing that is known of all samples, one after the other."""
+    yield "(ids)", _joined(_of_values(_texts(dataset.ids, start)) for start in range(0, dataset.n, ROWS))
+    if dataset.table is not None:
+        for name in dataset.table:
+            column = dataset.table[name]
+            yield str(name), _joined(_of_values(column.iloc[i : i + ROWS]) for i in range(0, dataset.n, ROWS))
+    if dataset.arrays is not None:
+        yield "(samples)", _of_samples(dataset.arrays)
+    if dataset.labels is not None:
+        yield f"({LABEL})", _of_values(pd.Series(dataset.labels, dtype=object))
+
+
+def _texts(ids: Any, start: int) -> pd.Series[Any]:
+    return pd.Series([str(id) for id in ids[start : start + ROWS]], dtype=object)
+
+
+def _joined(pieces: Iterator[Hashes]) -> Hashes:
+    return np.concatenate([np.empty(0, dtype=np.uint64), *pieces])
+
+
 def _of_values(column: pd.Series[Any]) -> Hashes:
     """Return one hash per value of a column; numbers by value, everything else by its text."""
     plain = pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column)
@@ -109,22 +126,20 @@ def _of_samples(arrays: Any) -> Hashes:
 
 def _bytes(arrays: Any) -> Iterator[bytes]:
     if isinstance(arrays, ImageFolder):
-        yield from ((arrays.root / name).read_bytes() for name in arrays.ids)
+        yield from (arrays.content(i) for i in range(len(arrays)))
         return
     if isinstance(arrays, TokenizedTexts):
         yield from (
             text.encode("utf-8", "surrogatepass") + arrays.ids(i).tobytes() for i, text in enumerate(arrays.texts)
         )
         return
-    arrays = arrays.stored if isinstance(arrays, ArrayFile) else arrays
-    if not isinstance(arrays, (Tensor, np.ndarray)):
+    if not isinstance(arrays, (ArrayFile, Tensor, np.ndarray)):
         raise InvalidInputError(
             f"samples that are a {type(arrays).__name__} cannot be recognised: pass arrays or a folder."
         )
-    for start in range(0, len(arrays), PIECE):
-        piece = arrays[start : start + PIECE]
-        plain = piece.numpy() if isinstance(piece, Tensor) else np.asarray(piece)
-        yield from (np.ascontiguousarray(sample).tobytes() for sample in plain)
+    plain = arrays.stored if isinstance(arrays, ArrayFile) else np.asarray(arrays)
+    for part in spans(len(plain), plain[:1].nbytes):
+        yield from (np.ascontiguousarray(sample).tobytes() for sample in read(plain, part))
 
 
 def _mixed(rows: Hashes, hashes: Hashes) -> Hashes:

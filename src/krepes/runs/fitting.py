@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from krepes import registry
+from krepes.budget import Budget
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.pretrain import chosen_loss
 from krepes.encoders.weights import weight_bytes
@@ -32,6 +33,7 @@ from krepes.runs.recipe import RECIPE, Recipe, recipe_of
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import ROWS, read_manifest, rows_folder
 from krepes.runs.uses import say_what_is_lost
+from krepes.runs.within import beside_held, within_budget
 from krepes.runs.workspace import Workspace, column_and_value, require_group
 from krepes.storage.tensorfile import tensor_bytes
 from krepes.views import ViewStream
@@ -79,7 +81,9 @@ def fit(
         recipe = recipe_of(settings)
         encoder = _encoder_of_all(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
         require_taken(settings, encoder, stream)
+        stream = within_budget(stream, Budget.of(settings.memory))
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
+        model.memory_budget = beside_held(model, dataset, stream)
         workspace = Workspace(settings, dataset, train, dataset, test, stream, model, (), recipe, Path(folder))
         model.fit(stream, ids=workspace.train_ids, workdir=work)
         if not current().first or current().kind == "apart":

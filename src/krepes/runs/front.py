@@ -68,7 +68,7 @@ class Explanation:
         return explain_decision(
             self.model,
             X,
-            (study.data.plain(rows), [train[row] for row in rows.tolist()]),
+            (study.train(rows), [train[row] for row in rows.tolist()]),
             study.of_landmarks(train),
             judged=(study.X_test, test),
             ids=ids,

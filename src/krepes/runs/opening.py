@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from krepes import registry
+from krepes.budget import Budget
 from krepes.data.tabular import TabularEncoder
 from krepes.data.tokens import TokenizedTexts
 from krepes.encoders import load_encoder
@@ -29,6 +30,7 @@ from krepes.runs.recipe import RECIPE, Recipe, on_the_spot
 from krepes.runs.settings import Settings
 from krepes.runs.store import file_path, read_file, read_manifest, rows_folder
 from krepes.runs.texts import imports_code
+from krepes.runs.within import within_budget
 from krepes.runs.workspace import Workspace
 from krepes.storage.tensorfile import read_tensor_bytes
 
@@ -72,7 +74,7 @@ def open_run(
     encoding = _encoding(folder, manifest)
     dataset, asked, notes = _datasets(settings, encoding, stored, data, data_dir, allow_changed_data)
     train, test = stored[0]["train"], stored[0]["test"]
-    stream = open_stream(settings, dataset, train)
+    stream = within_budget(open_stream(settings, dataset, train), Budget.of(settings.memory))
     kernel = _kernel(folder, manifest, settings, encoder, trust_code)
     model = Krepes.load(folder, kernel, output=output_of(settings))
     model.stream_ = stream

@@ -35,7 +35,8 @@ class Settings:
     """Everything that decides a run; see the help of each field, which is also that of its flag."""
 
     data: Annotated[
-        str, about(DATA, "CSV, Parquet, .txt, .jsonl, .npy, a folder of images, or a data set's name.", min_length=1)
+        str,
+        about(DATA, "CSV, Parquet, .txt, .jsonl, .npy, images (a folder or .tar), or a data set's name.", min_length=1),
     ]
     data_dir: Annotated[str | None, about(DATA, "Folder of the named data sets; by default KREPES_DATA.")] = None
     schema: Annotated[str | None, about(DATA, "TOML file that overrides the kinds of a table's columns.")] = None

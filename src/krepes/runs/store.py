@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
-from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError, RunFolderError
-from krepes.storage.files import make_folder, publish
+from krepes.storage.files import make_folder, publish, publish_hashed, sha256_of
+from krepes.storage.tensorstream import read_stream, write_stream
 
 FORMAT = 2
 MARKER, MANIFEST, SIGNATURE = "KREPES-RUN", "manifest.json", "signature.json"
@@ -103,9 +102,8 @@ def write_run(
         rows: A finished row store to move into the run.
     """
     folder = require_place(folder)
-    tensors = {name: x.detach().cpu().contiguous() for name, x in sorted(arrays.items())}
-    content = {ARRAYS: save_safetensors(tensors), **(files or {})}
-    listed = {name: _write(folder, name, data) for name, data in content.items()}
+    listed = {ARRAYS: publish_hashed(folder, ARRAYS, partial(write_stream, tensors=arrays))}
+    listed |= {name: _write(folder, name, data) for name, data in (files or {}).items()}
     if rows is not None:
         listed |= _move_rows(folder, rows)
     body = {"format": FORMAT, "files": listed, **manifest}
@@ -164,11 +162,11 @@ def read_run(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     manifest = read_manifest(folder)
     for name in manifest["files"]:
-        if not name.startswith(f"{ROWS}/") and name != ARRAYS:
-            read_file(folder, manifest, name)
+        if not name.startswith(f"{ROWS}/"):
+            require_file(folder, manifest, name)
     try:
-        return load_safetensors(read_file(folder, manifest, ARRAYS)), manifest
-    except (SafetensorError, ValueError, KeyError) as error:
+        return read_stream(file_path(folder, manifest, ARRAYS)), manifest
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise RunFolderError(f"the arrays of {folder} cannot be read ({error}). Fit the run again.") from error
 
 
@@ -183,21 +181,24 @@ def read_file(folder: str | Path, manifest: Mapping[str, Any], name: str) -> byt
     Returns:
         The content.
 
-    Raises:
-        RunFolderError: If the run has no such file, or it was altered.
     """
+    require_file(folder, manifest, name)
+    return file_path(folder, manifest, name).read_bytes()
+
+
+def require_file(folder: str | Path, manifest: Mapping[str, Any], name: str) -> None:
+    """Raise `RunFolderError` unless a file that a manifest lists has the hash it states; it is read in pieces."""
     path = file_path(folder, manifest, name)
     try:
-        content = path.read_bytes()
+        found, size = sha256_of(path), path.stat().st_size
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read: {error.strerror or error}. Restore it, or fit again.") from error
-    found, expected = hashlib.sha256(content).hexdigest(), manifest["files"][name]["sha256"]
+    expected = manifest["files"][name]["sha256"]
     if found != expected:
         raise RunFolderError(
-            f"{path} ({len(content)} bytes) has sha256 {found[:12]}, the manifest says {expected[:12]}: it was "
+            f"{path} ({size} bytes) has sha256 {found[:12]}, the manifest says {expected[:12]}: it was "
             f"truncated or altered. Restore it or fit again."
         )
-    return content
 
 
 def file_path(folder: str | Path, manifest: Mapping[str, Any], name: str) -> Path:
@@ -211,33 +212,21 @@ def rows_folder(folder: str | Path, manifest: Mapping[str, Any]) -> Path | None:
     """Return the folder of the kernel rows of a run after their hashes were checked, or ``None`` if it has none."""
     names = [name for name in manifest["files"] if name.startswith(f"{ROWS}/")]
     for name in names:
-        read_file(folder, manifest, name)
+        require_file(folder, manifest, name)
     return file_path(folder, manifest, names[0]).parent if names else None
 
 
 def _write(folder: Path, name: str, data: bytes) -> dict[str, str]:
-    sha = hashlib.sha256(data).hexdigest()
-    stem, dot, suffix = name.partition(".")
-    file = f"{stem}-{sha[:12]}{dot}{suffix}"
-    publish(folder / file, partial(Path.write_bytes, data=data))
-    return {"file": file, "sha256": sha}
+    return publish_hashed(folder, name, lambda write: write(data))
 
 
 def _move_rows(folder: Path, rows: Path) -> dict[str, dict[str, str]]:
-    shas = {path.name: _sha_of(path) for path in sorted(rows.iterdir()) if path.is_file()}
+    shas = {path.name: sha256_of(path) for path in sorted(rows.iterdir()) if path.is_file()}
     target = folder / f"{ROWS}-{_digest(shas)[:12]}"
     if target.exists():
         shutil.rmtree(target)
     rows.rename(target)
     return {f"{ROWS}/{name}": {"file": f"{target.name}/{name}", "sha256": sha} for name, sha in shas.items()}
-
-
-def _sha_of(path: Path) -> str:
-    sha = hashlib.sha256()
-    with path.open("rb") as handle:
-        while piece := handle.read(1 << 20):
-            sha.update(piece)
-    return sha.hexdigest()
 
 
 def _sweep(folder: Path, kept: set[str]) -> None:

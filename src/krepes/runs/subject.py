@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from krepes import batches
 from krepes.attribution import Attribution
 from krepes.batches import Batch
 from krepes.encoders import PretrainResult
@@ -151,8 +150,7 @@ def run_subject(space: Workspace, run_sha256: str, label: str | None, seed: int)
         )
     y = None if label is None else torch.from_numpy(np.unique(space.of_test(label), return_inverse=True)[1])
     test, reference = _drawn(len(space.test), y, seed)
-    samples = space.test_samples
-    X_test, X_reference = (batches.take(samples, places) for places in (test, reference))
+    X_test, X_reference = (space.held_out(places) for places in (test, reference))
     stream = training_stream(space, torch.arange(len(space.train)), settings.seed)
     t, classes, name = len(test) // 2, None, NEIGHBOURS if label is None else MARGIN
     if label is not None and y is not None:

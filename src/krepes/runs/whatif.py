@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from krepes import registry
 from krepes.audit.study import Study
+from krepes.encoders.frozen import in_pieces
 from krepes.errors import InvalidInputError
 from krepes.influence import movement
 from krepes.influence.lazy import LAZY
@@ -190,7 +191,7 @@ def _versions(space: Workspace, sets: list[Tensor], method: str, progress: bool)
     loss = training_loss(space)
     assert isinstance(loss, str)
     replay = LazyReplay.of(model.kernel, model.base_kernel_, model.points_, space.stream, loss, progress=progress)
-    x = replay.linearised.rows(X)
+    x = torch.cat([replay.linearised.rows(some) for some in in_pieces(X)])
     for chosen in (None, *sets):
         yield x @ coefficients(replay.state(chosen)["B"]), None
 

@@ -23,6 +23,7 @@ from krepes.runs.dataset import Dataset
 from krepes.runs.recipe import Recipe
 from krepes.runs.settings import Settings
 from krepes.views import ViewStream
+from krepes.views.source import RowsOf, Through
 
 Column = np.ndarray[Any, Any]
 MEMBERS = 500
@@ -76,10 +77,15 @@ class Workspace:
         """Return the samples of some ids as the encoder wants them, not augmented."""
         return self._plain(self.asked, torch.tensor([self.asked.place(id) for id in ids]))
 
-    @cached_property
-    def test_samples(self) -> Batch:
-        """The samples that are explained, ``(t, ...)``."""
-        return self._plain(self.asked, self.test)
+    @property
+    def test_samples(self) -> Through:
+        """The samples that are explained, ``t`` of them, not augmented: read when they are asked for."""
+        _ = self.asked.samples  # of a table: all of it is asked about, so it is encoded once and not at each look
+        return Through(RowsOf(self.asked, self.test), self.stream.augment.plain)
+
+    def train_source(self, places: Tensor) -> Through:
+        """Return training samples by their place in the stream, ``(b,)``, not augmented, read when asked for."""
+        return Through(RowsOf(self.data, self.train[places]), self.stream.augment.plain)
 
     def held_out(self, places: Tensor) -> Batch:
         """Return samples that are explained by their place among them, ``(b,)``, not augmented."""
@@ -154,7 +160,7 @@ class Workspace:
         if label is not None:
             self.pair(label)
 
-    def members(self, column: str, value: str, asked_by: str = "--toward") -> tuple[Batch, Batch]:
+    def members(self, column: str, value: str, asked_by: str = "--toward") -> tuple[Through, Through]:
         """Return training samples of a group, and of the others, at most 500 each.
 
         Args:
@@ -163,12 +169,12 @@ class Workspace:
             asked_by: The flag that named them, for the message.
 
         Returns:
-            Samples inside and outside.
+            Samples inside and outside, read when they are asked for.
         """
         values = self.of_train(column, asked_by)
         inside = require_group(values, column, value, asked_by)
         outside = torch.from_numpy(np.flatnonzero(values != value))
-        return self.train_samples(inside[:MEMBERS]), self.train_samples(outside[:MEMBERS])
+        return self.train_source(inside[:MEMBERS]), self.train_source(outside[:MEMBERS])
 
     def _plain(self, dataset: Dataset, rows: Tensor) -> Batch:
         return self.stream.augment.plain(dataset.take(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 from collections.abc import Callable, Generator
@@ -62,6 +63,37 @@ def make_folder(folder: str | Path) -> None:
 def publish_bytes(path: str | Path, content: bytes) -> Path:
     """Publish a file of this content; see `publish`."""
     return publish(path, lambda temporary: temporary.write_bytes(content))
+
+
+def publish_hashed(folder: Path, name: str, fill: Callable[[Callable[[Any], Any]], Any]) -> dict[str, str]:
+    """Publish a file under a name that holds its hash.
+
+    Args:
+        folder: Where to.
+        name: Such as ``arrays.safetensors``.
+        fill: Is given what takes the bytes, one piece after the other. It is called twice, so that nobody has to hold
+            all of them.
+
+    Returns:
+        The name of the ``file`` and its ``sha256``.
+    """
+    sha = hashlib.sha256()
+    fill(sha.update)
+    stem, dot, suffix = name.partition(".")
+    file = f"{stem}-{sha.hexdigest()[:12]}{dot}{suffix}"
+
+    def write(path: Path) -> None:
+        with path.open("wb") as handle:
+            fill(handle.write)
+
+    publish(folder / file, write)
+    return {"file": file, "sha256": sha.hexdigest()}
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hash of a file, which is read in pieces."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 @contextmanager

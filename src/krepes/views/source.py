@@ -128,6 +128,40 @@ class RowsOf:
         return self.source.take(self.indices[indices.cpu()])
 
 
+@dataclass(frozen=True)
+class Through:
+    """Samples of a source, each batch with a function applied as it is read: nothing is held between batches.
+
+    Attributes:
+        source: The samples.
+        function: Takes and returns a batch of ``b`` samples, such as the ``plain`` of an augmentation.
+
+    Example:
+        >>> Through(ArraySource(torch.arange(4.0)), torch.square).take(torch.tensor([3, 1]))
+        tensor([9., 1.])
+    """
+
+    source: Source
+    function: Callable[[Batch], Batch]
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return self.source.n
+
+    def take(self, indices: Tensor) -> Batch:
+        """Return the samples ``indices``, after the function."""
+        return batches.plain(self.function(self.source.take(indices)))
+
+
+def all_of(X: Any) -> Batch:
+    """Return all samples of a source as one batch, held in memory; a batch as it is."""
+    return X.take(torch.arange(X.n)) if isinstance(X, (RowsOf, Through)) else X
+
+
 def _first(item: Any) -> Any:
     """Return the sample of ``(sample, label, ...)``."""
     return item[0] if isinstance(item, (tuple, list)) else item
@@ -138,7 +172,7 @@ def as_source(data: Any) -> tuple[Source, int | None]:
 
     Args:
         data: A tensor, an array (mapped or not), a mapping, tuple or list of them, an `ArrayFile`, `TokenizedTexts`, a
-            map-style Dataset, a DataLoader, `RowsOf` any of these, or what this function returned.
+            map-style Dataset, a DataLoader, `RowsOf` any of these, or any other `Source`.
 
     Returns:
         The source, and the batch size if ``data`` is a DataLoader.
@@ -148,7 +182,7 @@ def as_source(data: Any) -> tuple[Source, int | None]:
     """
     if isinstance(data, DataLoader):
         return _of_loader(data)
-    if isinstance(data, (ArrayFile, ArraySource, DatasetSource, RowsOf, TokenizedTexts)):
+    if isinstance(data, (ArrayFile, ArraySource, DatasetSource, RowsOf, Through, TokenizedTexts)):
         return data, None
     if isinstance(data, IterableDataset):
         raise InvalidInputError(
@@ -162,6 +196,8 @@ def as_source(data: Any) -> tuple[Source, int | None]:
         return ArraySource(batches.plain(data)), None
     if hasattr(data, "__getitem__") and isinstance(data, Sized) and isinstance(data, Dataset):
         return DatasetSource(data), None
+    if isinstance(getattr(data, "n", None), int) and callable(getattr(data, "take", None)):
+        return data, None
     raise InvalidInputError(
         f"{type(data).__name__} is no source of samples. Pass a tensor or array (n, ...), a dict or tuple of them, "
         f"a map-style torch Dataset with a length, or a DataLoader."

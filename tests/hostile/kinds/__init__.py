@@ -4,7 +4,22 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from hostile.case import Case
-from hostile.kinds import arguments, factories, images, names, npy, parquet, runs, schemas, shell, tables, toml, weights
+from hostile.kinds import (
+    arguments,
+    factories,
+    images,
+    names,
+    npy,
+    parquet,
+    runs,
+    schemas,
+    sentences,
+    shards,
+    shell,
+    tables,
+    toml,
+    weights,
+)
 
 KINDS: dict[str, Callable[[Random], Iterator[Case]]] = {
     "npy": npy.cases,
@@ -12,6 +27,8 @@ KINDS: dict[str, Callable[[Random], Iterator[Case]]] = {
     "parquet": parquet.cases,
     "schema": schemas.cases,
     "image": images.cases,
+    "shard": shards.cases,
+    "sentences": sentences.cases,
     "weights": weights.cases,
     "factory": factories.cases,
     "names": names.cases,

@@ -51,7 +51,7 @@ def _probed(study: Study, train: list[str]) -> list[list[Any]] | None:
     labels = [train[row] for row in rows]
     if len(set(labels)) < 2:
         return None
-    E = study.encoder.encode(study.data.plain(torch.tensor(rows)))
+    E = study.encoder.encode(study.train(torch.tensor(rows)))
     return predicted_labels(E, labels, *study.embeddings)
 
 

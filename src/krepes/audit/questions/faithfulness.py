@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pandas as pd
-import torch
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Unit, Verdict, View
 from krepes.audit.faithfulness import faithfulness
@@ -35,7 +34,7 @@ def measure(study: Study) -> Exhibit:
     train, test = study.label_of
     rows = evenly_spaced(study.n, PROBE_ROWS)
     labels = [train[i] for i in rows.tolist()]
-    table = faithfulness(study.model, study.data.plain(rows), labels, study.test(torch.arange(study.t)), test)
+    table = faithfulness(study.model, study.train(rows), labels, study.X_test, test)
     return Exhibit(table, {"Linear probes on surrogate and encoder": partial(_draw, table)})
 
 

@@ -27,7 +27,8 @@ from krepes.audit.rankings import first
 from krepes.audit.shuffles import LEVEL, ShuffledGaps, enough_draws
 from krepes.audit.study import Pair, Study
 from krepes.audit.wording import METHODS, listing, number, percent, quoted, signed, text
-from krepes.views.source import evenly_spaced
+from krepes.budget import Budget
+from krepes.views.source import all_of, evenly_spaced
 
 DRAWS, K, PROBE_ROWS = 999, 10, 5000
 PAIRED = 1000
@@ -67,13 +68,17 @@ def _inputs(study: Study) -> dict[str, tuple[Tensor, Tensor]]:
     """Return what a probe may look at: embeddings of encoder and surrogate, and the input itself as a baseline."""
     if study.data is None:
         return {}
-    rows, everything = evenly_spaced(study.n, PROBE_ROWS), torch.arange(study.t)
-    X, Y = study.data.plain(rows), study.test(everything)
+    rows = evenly_spaced(study.n, PROBE_ROWS)
+    X, Y = study.train(rows), study.X_test
     found = {SURROGATE: (study.model.transform(X), study.model.transform(Y))}
     if study.encoder is not None:
         found = {ENCODER: (study.encoder.encode(X), study.encoder.encode(Y)), **found}
-    if isinstance(X, Tensor) and isinstance(Y, Tensor):
-        found[INPUT] = (X.flatten(1).double().cpu(), Y.flatten(1).double().cpu())
+    one = X.take(torch.arange(1))
+    # Of tokens, and of inputs so large that a probe on them is beyond the budget, there is no such baseline.
+    size = 3 * 8 * (len(rows) + study.t) * one[0].numel() if isinstance(one, Tensor) else 0
+    if isinstance(one, Tensor) and Budget.of(study.model.memory_budget).fits(size):
+        inputs = (all_of(X), study.test(torch.arange(study.t)))
+        found[INPUT] = (inputs[0].flatten(1).double().cpu(), inputs[1].flatten(1).double().cpu())
     return found
 
 
