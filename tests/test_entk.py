@@ -420,3 +420,25 @@ def test_description_is_plain_and_follows_the_weights(generator):
     assert (first["heads"], first["head_seed"], first["parameter_count"]) == (2, 7, 321)
     encoder[0].bias.data[0] += 1
     assert EmpiricalNTK(encoder, heads=2, seed=7).describe()["weights_sha256"] != first["weights_sha256"]
+
+
+@pytest.mark.parametrize("budget", ["1G", "40K"])
+def test_both_sides_in_one_pass_are_both_sides_in_two(budget):
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Flatten(), nn.Linear(28, 3)).double()
+    X, Y = torch.randn(9, 4, 5).double(), torch.randn(6, 4, 5).double()
+    kernel, seen = EmpiricalNTK(encoder, memory_budget=budget), []
+    kernel(X, Y)
+    encoder.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    K = kernel(X, Y)
+    assert sum(seen) == 15 and (seen == [15]) == (budget == "1G")
+    torch.testing.assert_close(K, kernel.rows(X, kernel.prepare(Y)).K, rtol=1e-12, atol=1e-12)
+    assert kernel(X.float(), Y).shape == (9, 6)
+
+
+def test_gradients_are_written_out_where_that_moves_less_than_products_of_tokens():
+    """Few landmarks and a wide layer: writing a gradient out moves more than products of its tokens cost."""
+    wide = forms.Outer(torch.zeros(1, 32, 1, 192), torch.zeros(1, 32, 1, 768), bias=True)
+    assert [wide.route(m) for m in (1, 8, 200)] == ["factors", "factors", "explicit"]
+    long = forms.Outer(torch.zeros(1, 256, 1, 48), torch.zeros(1, 256, 1, 192), bias=True)
+    assert {long.route(m) for m in (1, 8, 200)} == {"explicit"}

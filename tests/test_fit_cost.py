@@ -1,5 +1,9 @@
 """What a fit asks of its encoder, counted: one look per candidate, per landmark point, and per view in the pass."""
 
+import importlib
+import os
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -70,6 +74,39 @@ def test_a_fit_costs_at_most_1_6_passes_over_the_views(kind, init):
     assert work["selection"] == 1000 - work["reference"]
     assert work["landmarks"] == 200 and work["pass"] == views - 200 and work["solve"] == 0
     assert work["kernel"] < 40
+
+
+def resnet50():
+    """Return a ResNet-50 with random weights, of whichever package is here."""
+    torch.manual_seed(0)
+    for package, make in (
+        ("timm", lambda timm: timm.create_model("resnet50", num_classes=0)),
+        ("torchvision", _vision),
+    ):
+        try:
+            return make(importlib.import_module(package)).eval()
+        except (ImportError, RuntimeError):  # compiled parts of torchvision may be for another torch
+            continue
+    pytest.skip("neither timm nor torchvision can be imported")
+
+
+def _vision(torchvision):
+    network = torchvision.models.resnet50(weights=None)
+    network.fc = nn.Identity()
+    return network
+
+
+@pytest.mark.slow
+def test_a_fit_of_a_resnet_50_costs_at_most_1_6_passes_over_the_views():
+    """As many pictures as KREPES_PICTURES says, by default 2,000 of 64 pixels, a tenth of them as landmarks."""
+    n = int(os.environ.get("KREPES_PICTURES", 2000))
+    encoder, seen = counted(resnet50())
+    fitted = Krepes(encoder, m=n // 10, h=16, augment=FunctionAugmentation(noisy), reference=min(512, n // 4))
+    began = time.process_time()
+    fitted.fit(pictures(n, side=64))
+    work, views = {name: spent.samples for name, spent in fitted.work_.items()}, 2 * n
+    print(f"{n} pictures: {sum(seen) / views:.2f} passes, {time.process_time() - began:.0f} CPU s, {work}")
+    assert sum(work.values()) == sum(seen) <= 1.6 * views
 
 
 @pytest.mark.parametrize("landmarks", ["uniform", "kmeans++", "all", [3, 5, 8, 11, 20, 31, 40, 44]])

@@ -103,6 +103,7 @@ LAYERS = [
     "runs.encoder",
     "runs.place",
     "runs.workspace",
+    "runs.sentences",
     "runs.removal",
     "runs.uses",
     "runs.fitting",

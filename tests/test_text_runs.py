@@ -11,6 +11,10 @@ from krepes.data.reviews import reviews
 from krepes.data.sentences import read_sentences
 from krepes.encoders import training
 from krepes.errors import InvalidInputError
+from krepes.report.blocks import Quotes
+from krepes.report.desk import Desk
+from krepes.report.sections.counterfactual import counterfactual
+from krepes.runs.answers import study
 from krepes.runs.dataset import open_dataset
 from krepes.runs.fitting import fit
 from krepes.runs.opening import open_run
@@ -52,8 +56,27 @@ def test_influence_by_every_rung_answers_in_sentences(run):
             "influence", run / "run", "--row", 5, "--row", 6, "--top", 1, "--method", method, "--json", "--quiet"
         )
         assert code == 0, said
-        first = json.loads(said)["raises"][0]
-        assert first["text"].rstrip("…") in pd.read_csv(run / "reviews.csv")["review"][first["id"]]
+        found = json.loads(said)
+        first = found["raises"][0]
+        texts = pd.read_csv(run / "reviews.csv")["review"]
+        assert first["text"].replace("*", "").strip("…") in texts[first["id"]]
+        assert list(found["samples"]) == ["5", "6"] and "training rows agree" in found["marks"]
+        asked_about = f"{texts[5]} {texts[6]}".lower()
+        marks = [word for part in ("raises", "lowers") for row in found[part] for word in row["text"].split("*")[1::2]]
+        assert marks and all(word in asked_about for mark in marks for word in mark.lower().split())
+    code, said = asked("influence", run / "run", "--outcome", "margin 5", "--top", 1, "--quiet")
+    assert code == 0 and "5: " in said and "*" in said
+    code, said = asked("influence", run / "run", "--outcome", "group_distance paid", "--top", 1, "--quiet", "--json")
+    assert code == 0 and "samples" not in json.loads(said) and "*" not in json.loads(said)["raises"][0]["text"]
+
+
+def test_the_report_shows_the_rows_of_a_removal_in_words(run):
+    removal = counterfactual(Desk(study(open_run(run / "run"), shown=4, k=2, method="surrogate")))
+    quotes = [block for block in removal.blocks if isinstance(block, Quotes)]
+    assert len(quotes) == 3 and {len(block.quotes) for block in quotes} == {4}
+    assert [quote.lines[0] for quote in quotes[0].quotes[1:2]] == ["the landmark that attracts it most"]
+    assert all("if removed" in quote.lines[0] for block in quotes for quote in block.quotes[2:])
+    assert any(quote.text.words for block in quotes for quote in block.quotes[2:])
 
 
 def test_columns_beside_the_texts_judge_and_choose(run):

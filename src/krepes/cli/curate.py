@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from krepes.cli import options as o
-from krepes.cli.explain import opened, trust_in
+from krepes.cli.explain import opened, say_samples, trust_in
 from krepes.cli.show import notes, plain, say, show_frame, show_json
 from krepes.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from krepes.runs.curation import Proposal
+    from krepes.runs.outcomes import Asked
+    from krepes.runs.workspace import Workspace
 
 
 def curate(
@@ -71,13 +76,7 @@ def curate(
     answer |= {"notes": [*space.notes, *found.notes], "prediction": found.prediction, "sentence": found.sentence()}
     answer["trust"] = trust_in(run, found.method)
     if not as_json:
-        for note in found.notes:
-            notes.print(f"[yellow]note[/] {plain(note)}", highlight=False, soft_wrap=True)
-        show_frame(
-            found.rows.head(top), f"first of {len(found.rows)} rows; score: change of the outcome without the row"
-        )
-        show_frame(found.prediction, "predicted change of the outcome without all of them")
-        say(found.sentence())
+        _show(space, asked, found, top)
         say(answer["trust"])
         say(out)
     if verify:
@@ -89,6 +88,22 @@ def curate(
             say(checked.sentence())
     if as_json:
         show_json({**answer, "rows": found.rows})
+
+
+def _show(space: Workspace, asked: Asked, found: Proposal, top: int) -> None:
+    """Print a proposal: its first rows, of texts what they say, and what the set is predicted to do."""
+    from krepes.runs.sentences import rows_in_words
+
+    for note in found.notes:
+        notes.print(f"[yellow]note[/] {plain(note)}", highlight=False, soft_wrap=True)
+    words = rows_in_words(space, found.rows.head(top).assign(row=found.places[:top].numpy()), asked.about)
+    say_samples(words)
+    told = f"first of {len(found.rows)} rows; score: change of the outcome without the row"
+    show_frame(words.frame.drop(columns="row"), told)
+    if words.note:
+        say(words.note)
+    show_frame(found.prediction, "predicted change of the outcome without all of them")
+    say(found.sentence())
 
 
 def _require_removal(verify: bool, weight: float) -> None:

@@ -13,6 +13,7 @@ from krepes.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from krepes.influence import Outcome
+    from krepes.runs.sentences import InWords
     from krepes.runs.workspace import Workspace
 
 CONCEPT = "concept:"
@@ -69,7 +70,8 @@ def explain(
     Example: [bold]krepes explain runs/income --row 17 --decision[/]
     """
     from krepes.processes import require_alone
-    from krepes.runs.answers import in_words, made_of, picture_strip
+    from krepes.runs.answers import made_of, picture_strip
+    from krepes.runs.sentences import landmarks_in_words
 
     _require_together(decision, strip, label)
     if decision:
@@ -78,20 +80,15 @@ def explain(
     if decision:
         _explain_decision(space, row, label, top, as_json)
         return
-    frame = made_of(space, row, top)
-    told: dict[str, str] = {}
-    said = ""
-    if space.asked.kind == "text":
-        frame, told, said = in_words(space, frame)
+    found = landmarks_in_words(space, made_of(space, row, top))
     if as_json:
-        show_json({"notes": space.notes, "landmarks": frame, **({"samples": told, "marks": said} if told else {})})
+        show_json({"notes": space.notes, "landmarks": found.frame, **_in_json(found)})
         return
-    for id, text in told.items():
-        say(f"{id}: {text}")
-    short = frame[["sample", "landmark", "effect", "score", "text"]] if told else frame
+    say_samples(found)
+    short = found.frame[["sample", "landmark", "effect", "score", "text"]] if found.samples else found.frame
     show_frame(short, "what the embedding is made of (not: what would change it; see krepes influence)")
-    if told:
-        say(said or "*words* are those on which a sample and its landmark agree, by the table of the encoder's tokens")
+    if found.note:
+        say(found.note)
     if space.asked.kind == "image":
         say(str(picture_strip(space, row, top, Path(strip or f"{run}-rows.png"))))
 
@@ -108,8 +105,8 @@ def _explain_decision(space: Workspace, row: list[str], label: str | None, top: 
     """Show the landmarks that support and that oppose a probe's decisions, and how far to trust it."""
     from dataclasses import asdict
 
-    from krepes.runs.answers import with_texts
     from krepes.runs.decisions import decision
+    from krepes.runs.sentences import with_texts
 
     found = decision(space, row, label)
     k = min(top, len(found.landmark_ids))
@@ -158,30 +155,48 @@ def influence(
 
     Example: [bold]krepes influence runs/income --outcome "group_distance sex" --method warm[/]
     """
+    import pandas as pd
+
     from krepes.influence import influence_of
     from krepes.processes import require_alone
-    from krepes.runs.answers import with_texts
     from krepes.runs.retraining import how_to_replay
+    from krepes.runs.sentences import rows_in_words
 
     if method != "lazy":
         require_alone(f"krepes influence --method {method}")
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
-    asked_about = _outcome(space, row or [], toward, outcome)
+    asked_about, ids = _outcome(space, row or [], toward, outcome)
     how, stream = how_to_replay(space, method, members=members, seconds=seconds)
     asked: dict[str, Any] = {"method": method, "how": how, "draws": draws, "progress": not quiet}
     found = influence_of(space.model, asked_about, stream=stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
-    answer: dict[str, Any] = {by: with_texts(space, found.top(k, by=by), "id") for by in ("raises", "lowers")}
+    parts = {by: found.top(k, by=by) for by in ("raises", "lowers")}
+    words = rows_in_words(space, pd.concat(parts.values()), ids)
+    answer = {by: words.frame[place * k : (place + 1) * k] for place, by in enumerate(parts)}
     trust = trust_in(run, found.method)
     if as_json:
         told = {"notes": space.notes, "outcome": asked_about.name, "method": found.method, "unit": found.unit}
-        show_json({**told, "trust": trust, **answer})
+        show_json({**told, "trust": trust, **answer, **_in_json(words)})
         return
+    say_samples(words)
     for verb, frame in answer.items():
         frame = frame[["id", "influence", "text"]] if "text" in frame else frame
         show_frame(frame, f"training samples whose weight {verb} it: {asked_about.name}")
+    if words.note:
+        say(words.note)
     say(f"by {found.method}: {found.unit}")
     say(trust)
+
+
+def _in_json(found: InWords) -> dict[str, Any]:
+    """Return samples and the meaning of their marks, where samples are texts."""
+    return {"samples": found.samples, "marks": found.note} if found.samples else {}
+
+
+def say_samples(found: InWords) -> None:
+    """Print what the samples asked about say."""
+    for id, text in found.samples.items():
+        say(f"{id}: {text}")
 
 
 def trust_in(run: str, method: str) -> str:
@@ -191,23 +206,26 @@ def trust_in(run: str, method: str) -> str:
     return proof_of(run, method) or f"whether to trust it was not measured: run krepes prove {run}"
 
 
-def _outcome(space: Workspace, row: list[str], toward: str | None, named: str | None) -> Outcome:
-    """Return the similarity of two samples, the pull of one towards a group, or an outcome by its name."""
+def _outcome(
+    space: Workspace, row: list[str], toward: str | None, named: str | None
+) -> tuple[Outcome, tuple[str, ...]]:
+    """Return the similarity of two samples, the pull of one towards a group, or an outcome by its name; and whose."""
     from krepes.runs.answers import along_concept, pull_to_group, similarity_of
     from krepes.runs.outcomes import named_outcome
 
     if named is not None:
         if row or toward is not None:
             raise InvalidInputError("--outcome says what is asked about by itself: pass no --row and no --toward.")
-        return named_outcome(space, named).outcome
+        found = named_outcome(space, named)
+        return found.outcome, found.about
     if toward is None:
         if len(row) != 2:
             raise InvalidInputError(f"{len(row)} rows were given: pass two, or one with --toward column=value.")
-        return similarity_of(space, row[0], row[1])
+        return similarity_of(space, row[0], row[1]), (row[0], row[1])
     if len(row) != 1:
         raise InvalidInputError(f"{len(row)} rows were given with --toward: pass one.")
     column, equals, value = toward.removeprefix(CONCEPT).partition("=")
     if not equals:
         raise InvalidInputError(f"--toward {toward!r} is not column=value, nor concept:column=value.")
     ask = along_concept if toward.startswith(CONCEPT) else pull_to_group
-    return ask(space, row[0], column, value)
+    return ask(space, row[0], column, value), (row[0],)

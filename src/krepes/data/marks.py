@@ -89,6 +89,33 @@ def marked(
     return MarkedText(tuple(piece for piece in [*pieces, (text[after:], 0)] if piece[0]))
 
 
+def merged(texts: Sequence[MarkedText]) -> MarkedText:
+    """Return one text from several markings of it: each part has the strongest of its marks.
+
+    Args:
+        texts: The same text, marked in several ways; at least one.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> str(merged([MarkedText((("good", 1), (" soup", 0))), MarkedText((("good ", 0), ("soup", 2)))]))
+        '*good soup*'
+    """
+    levels = [[level for piece, level in text.pieces for _ in piece] for text in texts]
+    strongest = [max(marks) for marks in zip(*levels, strict=True)]
+    # Two marked words that touch stay two pieces: a cut of any marking is kept.
+    cuts = {0, len(strongest)}
+    for text in texts:
+        end = 0
+        for piece, _ in text.pieces:
+            end += len(piece)
+            cuts.add(end)
+    whole = "".join(piece for piece, _ in texts[0].pieces)
+    places = sorted(cuts)
+    return MarkedText(tuple((whole[a:b], strongest[a]) for a, b in zip(places, places[1:], strict=False)))
+
+
 def shortened(text: MarkedText | str, length: int = LONGEST) -> MarkedText:
     """Return a text of at most about ``length`` characters: whole words around its strongest marks, dots where cut.
 

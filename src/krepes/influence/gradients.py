@@ -61,7 +61,10 @@ def row_gradients(steps: Steps, state: State, measure: Measure, draws: Sequence[
     with torch.enable_grad():
         values = measure(state | theta)
         of_outcomes = torch.stack([_flat(value, theta) for value in values])
-    G = torch.stack([_of_rows(steps, t, state, names) for t in draws]).mean(0)
+    G = _of_rows(steps, draws[0], state, names)
+    for t in draws[1:]:  # one at a time: they are the largest thing here
+        G += _of_rows(steps, t, state, names)
+    G /= len(draws)
     return Gradients((G @ G.T).double(), (G @ of_outcomes.T).double())
 
 

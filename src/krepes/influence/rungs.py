@@ -41,6 +41,7 @@ from krepes.influence.lazy import (
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import Measure, differentiate
 from krepes.influence.stepsize import near_step_size
+from krepes.influence.tables import open_to_others
 from krepes.influence.warm import warm_steps
 from krepes.processes import current
 from krepes.views import ViewStream
@@ -105,10 +106,10 @@ def warm(
     replayed = warm_steps(encoder, stream, loss, lr=lr or 1.0, steps=steps, batch=batch, seed=seed)
     details: dict[str, Any] = {"steps": steps}
     if lr is None:
-        size = near_step_size(replayed, encoder)
+        size = near_step_size(replayed, replayed.twins.encoder)
         lr, details = size.lr, details | {"losses": list(size.losses), "moved": size.moved, "refused": size.refused}
         replayed = replace(replayed, rule=SGD(lr))
-    measure = of_encoder(outcomes, encoder)
+    measure = of_encoder(outcomes, replayed.twins.encoder)
     found = differentiate(replayed, measure, memory_budget=memory_budget, path=path, progress=progress)
     return Found(found.dw.double(), found.values.double(), time.monotonic() - began, details | {"lr": lr})
 
@@ -220,7 +221,7 @@ def lazy(
 
 def of_encoder(outcomes: Outcomes, encoder: nn.Module) -> Measure:
     """Return outcomes of a training's state, whose encoder is used in eval mode."""
-    shell = copy.deepcopy(encoder).eval()
+    shell = open_to_others(copy.deepcopy(encoder).eval())
 
     def measure(state: State) -> Tensor:
         own = {name.removeprefix("encoder."): x for name, x in state.items() if name.startswith("encoder.")}

@@ -2,7 +2,8 @@ r"""Warm replay: differentiate ``T`` plain gradient steps of the loss that start
 
     θ_{t+1} = θ_t - η ∇L(θ_t ; batch_t, w),      θ_0 = the checkpoint
 
-What it needs is the encoder, its loss and the data, not how the encoder was trained. The loss sees the embedding.
+What it needs is the encoder, its loss and the data, not how the encoder was trained. The loss sees the embedding. Of a
+table of tokens, rows that no batch looks up are no part of the state (`krepes.influence.tables`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from krepes.encoders.pretrain import BYOL
 from krepes.encoders.training import mix
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.errors import InvalidInputError
+from krepes.influence.tables import narrowed
 from krepes.views import ViewStream
 
 
@@ -44,7 +46,7 @@ def warm_steps(
         seed: Of order and views.
 
     Returns:
-        The steps.
+        The steps; their own encoder, ``steps.twins.encoder``, is the one that knows their states.
     """
     size = min(stream.n, batch or 512)
 
@@ -53,7 +55,8 @@ def warm_steps(
         chosen = torch.randperm(stream.n, generator=generator)[:size].sort().values
         return chosen, stream.with_seed(mix(seed, 3, t)).views_of(chosen)
 
-    return Steps(_bare(copy.deepcopy(encoder).eval(), loss), views, SGD(lr), steps, stream.n)
+    own = narrowed(copy.deepcopy(encoder).eval(), views, range(steps))
+    return Steps(_bare(own, loss), views, SGD(lr), steps, stream.n)
 
 
 def _bare(encoder: nn.Module, loss: str | Loss) -> Twins:

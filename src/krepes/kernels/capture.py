@@ -22,7 +22,7 @@ from krepes.batches import Batch
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import UnsupportedEncoderError
 from krepes.kernels.broadcast import SHARED, stretched
-from krepes.kernels.derived import Derived, Known
+from krepes.kernels.derived import Derived, Known, tensors_of
 from krepes.kernels.layers import Site
 from krepes.kernels.refusals import require_watchable
 from krepes.kernels.rewrites import REWRITES, SHAPED_AFTER
@@ -99,7 +99,7 @@ class Watch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs, known = kwargs or {}, self.known
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = tensors_of(args) + tensors_of(kwargs) if kwargs else tensors_of(args)
         held = [x for x in tensors if known.derived(x) is not None]
         no_data = all(known.shared(x) for x in tensors)
         if not held:
@@ -140,7 +140,7 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         """Call the function and note whom it concerns: what gives a value back has no gradient from here on."""
         out = func(*args, **kwargs)
-        if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(out)):
+        if tensors_of(out):
             self.switched_off |= self._names(held)
         return out if no_data else self._data(func, args, out)
 

@@ -68,10 +68,9 @@ class Known:
 
     def note_data(self, out: Any) -> None:
         """Note the tensors in ``out`` as data: made of data, or overwritten with them."""
-        for leaf in pytree.tree_leaves(out):
-            if isinstance(leaf, Tensor):
-                self._made.pop(id(leaf), None)
-                self._data[id(leaf)] = leaf
+        for leaf in tensors_of(out):
+            self._made.pop(id(leaf), None)
+            self._data[id(leaf)] = leaf
 
     def derive(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function of derived values and constants, and note its results as derived.
@@ -102,6 +101,25 @@ class Known:
 
         args, kwargs = pytree.tree_map(with_graph, (args, kwargs))
         return pytree.tree_map(without_graph, func(*args, **kwargs))
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """Return the tensors in what a function is given or gives back: in tuples, lists and dictionaries, in their order.
+
+    Every call of a forward pass asks, so the general way of `torch.utils._pytree` would take a sixth of the time of a
+    small network.
+    """
+    if isinstance(value, Tensor):
+        return [value]
+    if not isinstance(value, (tuple, list, dict)):
+        return []
+    found: list[Tensor] = []
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif isinstance(part, (tuple, list, dict)):
+            found += tensors_of(part)
+    return found
 
 
 def pull(value: Tensor, leaves: list[Tensor], g: Tensor) -> list[Tensor]:

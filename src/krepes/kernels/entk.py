@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from krepes import batches
 from krepes._checks import require_range
@@ -21,7 +22,7 @@ from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
-from krepes.kernels.forms import Form
+from krepes.kernels.forms import Form, take
 from krepes.kernels.store import Prepared, squares
 from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
@@ -70,6 +71,27 @@ class EmpiricalNTK(Kernel):
         self.tangent = Tangent(
             encoder, heads=heads, seed=seed, parameters=parameters, include_frozen=include_frozen, output=output
         )
+
+    @without_autocast()
+    def __call__(self, X: Batch, Y: Batch) -> Tensor:
+        """Return ``K``, ``(n, m)``; both sides go through the network together where they fit into one chunk."""
+        n, m = batches.count(X), batches.count(Y)
+        self.tangent.probe(X)
+        together = _together(X, Y)
+        if together is None or n + m > chunk_size(self.tangent, self.budget, columns=m):
+            return super().__call__(X, Y)
+        forms = self.tangent.forms(together)
+        prepared = Prepared(m, self.budget, self.contraction)
+        prepared.add([take(form, slice(n, n + m)) for form in forms], slice(0, m))
+        prepared.finish()
+        K = torch.zeros(n, m, dtype=self.tangent.dtype, device=self.tangent.device)
+        exact = torch.zeros(n, m, dtype=torch.float64, device=self.tangent.device)
+        for form, side in zip(forms, prepared.sides, strict=True):
+            rows = take(form, slice(0, n))
+            part = side.contract(rows, square=False, v=None, budget=self.budget, dtype=self.contraction).K
+            if part is not None:
+                (exact if part.dtype == torch.float64 != K.dtype else K).add_(part)
+        return (exact + K).to(K.dtype)
 
     @without_autocast()
     def prepare(self, Y: Batch) -> Prepared:
@@ -193,6 +215,15 @@ class EmpiricalNTK(Kernel):
         size = chunk_size(self.tangent, self.budget, columns=m)
         for rows, samples in batches.chunks(X, size):
             yield rows, self.tangent.forms(samples)
+
+
+def _together(X: Batch, Y: Batch) -> Batch | None:
+    """Return two small batches as one, or ``None`` if their samples differ in shape or type."""
+    if max(batches.count(X), batches.count(Y)) > LARGEST_CHUNK:
+        return None
+    pieces = [batches.take(piece, slice(None)) for piece in (X, Y)]
+    kinds = [pytree.tree_map(lambda x: (x.shape[1:], x.dtype, x.device), piece) for piece in pieces]
+    return batches.concatenate(pieces) if kinds[0] == kinds[1] else None
 
 
 def embedding(forms: list[Form]) -> Tensor:

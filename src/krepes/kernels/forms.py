@@ -29,6 +29,8 @@ TILE = 1 << 20
 """Entries of one tile of token pairs: small enough to stay in cache."""
 ELEMENTWISE = 8.0
 """Cost of one entry of a pair tile (two memory-bound operations) in multiply-adds of a matrix product."""
+MOVING = 48.0
+"""Cost of writing one entry of a gradient out and of reading it again, beside its multiply-adds, in the same unit."""
 
 F = TypeVar("F", bound="Form")
 
@@ -66,7 +68,8 @@ class Form(ABC):
     def route(self, m: int) -> str:
         """Return ``"factors"`` or ``"explicit"``, whichever costs less per row against ``m`` prepared samples."""
         pair_by_factors, pair_explicit, writing = self.costs()
-        return "factors" if pair_by_factors <= pair_explicit + writing / max(m, 1) else "explicit"
+        moving = MOVING * pair_explicit
+        return "factors" if pair_by_factors <= pair_explicit + (writing + moving) / max(m, 1) else "explicit"
 
     def transient(self) -> int:
         """Return how many numbers a sample needs for a moment while its gradient is written out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,13 @@ from torch import Tensor
 from krepes import influence as inf
 from krepes.attribution import attribute, latent_cosine
 from krepes.encoders.call import call, cast, home
+from krepes.encoders.functional import State, Steps
 from krepes.errors import InvalidInputError
 from krepes.influence.gradients import RIDGES, row_gradients
 from krepes.influence.linearised import Linearised
 from krepes.influence.reverse import forward
 from krepes.influence.rungs import Embed, lazy, of_encoder, recorded_steps, replay, warm
+from krepes.influence.tables import narrowed
 from krepes.influence.warm import warm_steps
 from krepes.model import Krepes
 from krepes.proof.subject import Subject, mixed
@@ -110,22 +113,28 @@ def score_gradients(subject: Subject, member: int = 0, *, projector: bool) -> di
     trained = subject.record(member)
     assert trained.recording is not None
     encoder = trained.encoder
-    _require_memory(subject.n, sum(x.numel() for x in encoder.parameters()))
-    stream = subject.views()
     began = time.monotonic()
-    steps = warm_steps(encoder, stream, subject.loss, lr=1.0, batch=subject.n)
-    state = steps.start()
+    steps = warm_steps(encoder, subject.views(), subject.loss, lr=1.0, batch=subject.n, steps=GRADIENT_DRAWS)
     if projector:
         recorded = recorded_steps(trained.recording, encoder, subject.stream(member))
         state = forward(recorded, recorded.start(), torch.ones(recorded.n), recorded.T)[-1]
-        steps = replace(recorded, views=steps.views)
-    measure = of_encoder(explained(subject), encoder)
-    found = row_gradients(steps, state, measure, range(GRADIENT_DRAWS))
+        steps = _started_at(replace(recorded, views=steps.views), state)
+    _require_memory(subject.n, sum(x.numel() for x in steps.twins.encoder.parameters()))
+    measure = of_encoder(explained(subject), steps.twins.encoder)
+    found = row_gradients(steps, steps.start(), measure, range(GRADIENT_DRAWS))
     seconds = time.monotonic() - began
     where = ", projector" if projector else ""
     scored = {f"gradient dot product{where}": found.dot()}
     scored |= {f"TRAK{where}, ridge {ridge:g}": found.trak(ridge) for ridge in RIDGES}
     return {name: Scored(both(subject, values), seconds, {}) for name, values in scored.items()}
+
+
+def _started_at(steps: Steps, state: State) -> Steps:
+    """Return steps that start at a state, of a copy of their networks; tables have the rows that the draws look up."""
+    twins = copy.deepcopy(steps.twins)
+    twins.load_state_dict({name: state[name].detach() for name in twins.state_dict()})
+    twins.encoder = narrowed(twins.encoder, steps.views, range(GRADIENT_DRAWS))
+    return replace(steps, twins=twins)
 
 
 def score_rest(subject: Subject) -> dict[str, Scored]:
@@ -165,8 +174,8 @@ def _of_samples(subject: Subject, similarity: Tensor) -> Scores:
 
 
 def _require_memory(n: int, P: int) -> None:
-    """Refuse gradients of all rows, ``(n, P)`` for each draw and a few copies, that would fill the memory."""
-    taken = 4 * n * P * (GRADIENT_DRAWS + 3)
+    """Refuse gradients of all rows, ``(n, P)`` with a few copies, that would fill the memory."""
+    taken = 4 * n * P * 4
     if taken > GRADIENT_BYTES:
         raise InvalidInputError(
             f"the gradients of {n:,} rows in {P:,} parameters take {taken / 2**30:.0f} GiB, more than "

@@ -9,11 +9,10 @@ from typing import Any
 import pandas as pd
 import torch
 
-from krepes.attribution import agreements, attribute
+from krepes.attribution import attribute
 from krepes.audit.features import FeatureSpace
 from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
-from krepes.data.marks import shortened
 from krepes.figures import landmark_strips, render
 from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along
@@ -30,36 +29,6 @@ def made_of(space: Workspace, ids: Sequence[Any], k: int) -> pd.DataFrame:
     """Return the landmarks that attract and that repel some samples, at most ``k`` of each, none listed twice."""
     found = attribute(space.model, space.samples(ids), ids=list(ids))
     return found.both(min(k, found.m))
-
-
-def in_words(space: Workspace, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], str]:
-    """Return the landmarks of some samples as texts, with the words marked on which each agrees with its sample.
-
-    Args:
-        space: A workspace of texts.
-        frame: What `made_of` gave.
-
-    Returns:
-        The table with a column ``text``; the text of each sample, marked; and why nothing is marked, if so.
-    """
-    assert space.asked.texts is not None and space.data.texts is not None and space.tokenizer is not None
-    ids, known = list(dict.fromkeys(frame["sample"])), {id: l for l, id in enumerate(space.model.landmark_ids_)}
-    rows = space.train[space.model.landmarks_]
-    landmarks = (space.train_samples(space.model.landmarks_), [space.data.texts[row] for row in rows.tolist()])
-    samples = (space.samples(ids), [space.asked.texts[space.asked.place(id)] for id in ids])
-    pairs = [(ids.index(id), known[name]) for id, name in zip(frame["sample"], frame["landmark"], strict=True)]
-    found = agreements(space.model, space.tokenizer, samples, landmarks, pairs)
-    shown = {str(id): str(shortened(text, 400)) for id, text in zip(ids, found.samples, strict=True)}
-    texts = [str(shortened(text)) for text in found.others]
-    return frame.assign(text=texts), shown, found.note
-
-
-def with_texts(space: Workspace, frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return a table of training samples with what each says, if they are texts; ``column`` holds their ids."""
-    if space.data.texts is None:
-        return frame
-    texts = [str(shortened(space.data.texts[space.data.place(id)])) for id in frame[column]]
-    return frame.assign(text=texts)
 
 
 def picture_strip(space: Workspace, ids: Sequence[Any], k: int, path: Path) -> Path:

@@ -41,11 +41,13 @@ class Asked:
         outcome: The outcome.
         wanted: Where a person wants it by default, or ``None`` if either is as likely.
         fresh: The same outcome on held-out samples that it was not asked on, or ``None`` for one of named samples.
+        about: Ids of the samples that were named.
     """
 
     outcome: Outcome
     wanted: Direction | None
     fresh: Outcome | None = field(default=None, repr=False)
+    about: tuple[str, ...] = ()
 
 
 def named_outcome(space: Workspace, text: str, *, label: str | None = None, asked_by: str = "--outcome") -> Asked:
@@ -126,18 +128,19 @@ def _margin(space: Workspace, id: str, *, label: str | None) -> Asked:
     group, others = space.members(column, own, "--outcome margin")
     reference = space.held_out(evenly_spaced(len(space.test), SEEN))
     name = f"margin of {id} to {column}={own}"
-    return Asked(pull(space.model, space.samples([id]), group, others, reference=reference, name=name), "raise")
+    made = pull(space.model, space.samples([id]), group, others, reference=reference, name=name)
+    return Asked(made, "raise", about=(id,))
 
 
 def _pull(space: Workspace, id: str, target: str, *, label: str | None) -> Asked:
     column, equals, value = target.partition("=")
     if not equals:
         raise InvalidInputError(f"--outcome pull: {printable(target)!r} is not COLUMN=VALUE.")
-    return Asked(pull_to_group(space, id, column, value), None)
+    return Asked(pull_to_group(space, id, column, value), None, about=(id,))
 
 
 def _pair(space: Workspace, first: str, second: str, *, label: str | None) -> Asked:
-    return Asked(similarity_of(space, first, second), None)
+    return Asked(similarity_of(space, first, second), None, about=(first, second))
 
 
 def _label(space: Workspace, label: str | None, name: str) -> str:

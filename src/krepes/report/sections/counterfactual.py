@@ -9,14 +9,17 @@ from krepes.audit.study import Study
 from krepes.audit.wording import count, number, percent, signed, text
 from krepes.data.text import printable
 from krepes.influence import How, Influence
-from krepes.report.blocks import Cell, Paragraph, Table
+from krepes.report.blocks import Block, Cell, Paragraph, Table
 from krepes.report.content import Headline, Section
-from krepes.report.desk import Desk, moved
+from krepes.report.desk import Bond, Desk, moved
 from krepes.report.sections.guard import NOTHING
 from krepes.report.sections.samples import closeness
+from krepes.report.sentences import quotable, quoted
 from krepes.report.wording import heads, missing
 
 KEY, TITLE = "counterfactual", "Removal: what if a training row had not been there"
+IN_WORDS = 3
+"""Samples whose rows are shown as texts here; those of the others stand with them."""
 WHY = (
     "The landmarks say what an embedding is made of: they are terms of a sum. Here the question is another one: had a "
     "training row been left out, the whole solution would have moved, and the sample with it. A row can be a large "
@@ -52,7 +55,7 @@ def counterfactual(desk: Desk) -> Section:
         finding,
         f"First order, {_way(study, found)}: exact for small changes, a direction rather than a prediction for large "
         f"ones. {trust_line(study.trust.get(found.method))}",
-        (Paragraph(WHY), _table(desk)),
+        (Paragraph(WHY), _table(desk), *_sentences(desk)),
         Headline(percent(overlap), f"of a sample's {k} landmarks are among its {k} most influential rows"),
     )
 
@@ -87,6 +90,24 @@ def _table(desk: Desk) -> Table:
         f"{k} random",
     )
     return Table(caption, heads(*names), tuple(rows))
+
+
+def _sentences(desk: Desk) -> tuple[Block, ...]:
+    """Return of texts a few samples in words: the landmark, the row that holds it there and the one that drives it."""
+    if not quotable(desk.study):
+        return ()
+    blocks: list[Block] = []
+    top = desk.study.attribution.top(1).indices
+    for i in range(min(IN_WORDS, desk.deep)):
+        together, apart = desk.would_change(i)
+        landmark = Bond(desk.rows[int(top[i, 0])], "attracts", "the landmark that attracts it most", 0.0)
+        bonds = [landmark, *together[:1], *apart[:1]]
+        caption = (
+            "A sample, its first landmark, the row that holds them together most and the one that drives them apart"
+        )
+        quotes, meaning = quoted(desk, caption, desk.places[i], bonds)
+        blocks += [quotes] if i + 1 < min(IN_WORDS, desk.deep) else [quotes, meaning]
+    return tuple(blocks)
 
 
 def trust_line(sentence: str | None) -> str:
