@@ -88,9 +88,9 @@ class EmpiricalNTK(Kernel):
         exact = torch.zeros(n, m, dtype=torch.float64, device=self.tangent.device)
         for form, side in zip(forms, prepared.sides, strict=True):
             rows = take(form, slice(0, n))
-            part = side.contract(rows, square=False, v=None, budget=self.budget, dtype=self.contraction).K
-            if part is not None:
-                (exact if part.dtype == torch.float64 != K.dtype else K).add_(part)
+            part = side.contract(rows, K, square=False, v=None, budget=self.budget, dtype=self.contraction).K
+            if part is not None:  # sums over long inner dimensions
+                exact.add_(part)
         return (exact + K).to(K.dtype)
 
     @without_autocast()
