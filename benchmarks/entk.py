@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from benchmarks import rivals
+from benchmarks.passes import counted
 from krepes.encoders import ResMLP, resnet18
 from krepes.kernels.entk import EmpiricalNTK
 
@@ -71,12 +72,8 @@ def flop_share(n: int = 2048, m: int = 1000) -> dict[str, float]:
     X, Y = torch.randn(n, 110), torch.randn(m, 110)
     prepared = kernel.prepare(Y)
     A, B = torch.randn(1024, 1032), torch.randn(m, 1032)
-    shapes = [p.shape for name, p in encoder.named_parameters() if p.ndim == 2]
-    forward = sum(out * inp for out, inp in shapes)
-    backward = forward - shapes[0].numel()
-    # A pair costs each linear layer's inputs and outputs; the 2 w of queries and keys drop out, the norm adds 2 w.
-    pair = sum(out + inp for out, inp in shapes) + 128
-    work = n * (forward + backward + m * pair)
+    parts = counted(encoder, m)  # of two views
+    work = n * (parts["forward"] + parts["backward"] + parts["pairs"]) / 2
     # In turns, for the clock of a shared machine wanders; the best of each.
     rounds = [(seconds(lambda: A @ B.T, 20), seconds(lambda: kernel.rows(X, prepared), 1)) for _ in range(6)]
     speed, measured = 1024 * 1032 * m / min(r[0] for r in rounds), min(r[1] for r in rounds)
