@@ -103,7 +103,7 @@ def summary(run: Workspace) -> dict[str, Any]:
     solution = run.model.solution_
     sampled = {}
     if solution.curvature_error is not None:
-        off = f"the step is off by about {100 * solution.curvature_error:.2g} %"
+        off = f"the step is off by about {100 * solution.curvature_error:.3g} %"
         sampled = {"curvature": f"of {solution.curvature_rows} of {len(run.train)} rows: {off}"}
     return {
         "samples fitted / held out": f"{len(run.train)} / {len(run.test)}",

@@ -14,6 +14,8 @@ from krepes.engine.solution import DampingTrial, Solution, Step
 from krepes.errors import ConvergenceWarning, InvalidInputError
 from krepes.objectives.base import Data, Objective
 
+TRUSTED = 0.1
+"""Error of a step by a sample's curvature above which it is said, as a part of the step."""
 __all__ = ["Solution", "Step", "DampingTrial", "solve", "solve_linear"]
 
 
@@ -119,6 +121,12 @@ def _warn(solution: Solution) -> None:
             f"{first.loss_after:.6g}. Raise the damping, or let damping='auto' choose it."
         )
     for number, step in enumerate(solution.accepted, start=1):
+        if (step.curvature_error or 0.0) > TRUSTED:
+            _say(
+                f"the curvature of {step.curvature_rows} rows is too few for the damping {step.damping:.1e} of step "
+                f"{number}: the step is off by about {100 * (step.curvature_error or 0.0):.3g} %. Raise curvature_rows "
+                f"or the damping."
+            )
         if not step.converged:
             _say(
                 f"the linear solve of step {number} stopped at a relative residual of {step.residual:.1e} after "
