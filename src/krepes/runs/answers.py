@@ -142,7 +142,7 @@ def study(
     model = space.model
     return Study(
         model,
-        space.test_samples,
+        space.test_source,
         test_ids=space.test_ids,
         train_ids=space.train_ids,
         stream=space.stream,
