@@ -19,6 +19,7 @@ from krepes.runs.augment import open_stream
 from krepes.runs.dataset import open_dataset, split
 from krepes.runs.fitting import fit
 from krepes.runs.settings import Settings
+from krepes.views.source import all_of
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +67,8 @@ def test_members_of_a_group_are_of_that_group(space):
     inside, outside = run.members("colour", "red")
     red = {id for id, colour in zip(frame["who"], frame["colour"], strict=True) if colour == "red"}
     expected = [id for id in run.train_ids if id in red]
-    torch.testing.assert_close(inside, run.samples(expected))
-    torch.testing.assert_close(outside, run.samples([id for id in run.train_ids if id not in red]))
+    torch.testing.assert_close(all_of(inside), run.samples(expected))
+    torch.testing.assert_close(all_of(outside), run.samples([id for id in run.train_ids if id not in red]))
 
 
 def test_default_views_drop_a_category_as_a_whole(space):

@@ -8,6 +8,8 @@ from safetensors.torch import save
 from torch.testing import assert_close
 
 from krepes import batches
+from krepes.audit.consistency import label_consistency
+from krepes.audit.deletion import confidence_drop_of
 from krepes.budget import Budget
 from krepes.data.schema import Schema
 from krepes.data.spill import encoded_table
@@ -133,3 +135,22 @@ def test_a_function_is_applied_to_each_batch_as_it_is_read():
     pieces = list(in_pieces(ArraySource(torch.zeros(40, 3, 224, 224))))
     assert [len(piece) for piece in pieces] == [6] * 6 + [4]
     assert len(next(in_pieces(ArraySource(torch.zeros(4000, 8))))) == 1024
+
+
+def test_audits_in_pieces_say_what_they_say_at_once(generator, monkeypatch):
+    tops = {name: torch.rand(100, 30, generator=generator).argsort(1)[:, :20] for name in ("influence", "kernel")}
+    classes = [str(code) for code in torch.randint(3, (30,), generator=generator).tolist()]
+    labels, guesses = ([str(c) for c in torch.randint(3, (100,), generator=generator).tolist()] for _ in range(2))
+    E, E_landmarks = torch.randn(100, 4, generator=generator), torch.randn(30, 4, generator=generator)
+
+    def answers():
+        return (
+            label_consistency(tops, classes, labels, predictions=guesses),
+            confidence_drop_of(tops, E, E_landmarks, classes, k=5, delete=5),
+        )
+
+    at_once = answers()
+    monkeypatch.setattr("krepes.audit.consistency.PIECE", 7)
+    monkeypatch.setattr("krepes.audit.deletion.PIECE", 9)
+    for one, other in zip(at_once, answers(), strict=True):
+        pd.testing.assert_frame_equal(one, other, rtol=1e-12)

@@ -24,6 +24,8 @@ from krepes.audit.rankings import require_rankings
 
 DEPTHS = (1, 2, 3, 5, 10, 20, 50)
 """The K of the paper's table."""
+PIECE = 8192
+"""Test samples that are judged at a time."""
 TRUE, MIXED, PREDICTED = "true / true", "predicted / true", "predicted / predicted"
 READINGS = (TRUE, MIXED, PREDICTED)
 """Whose classes are compared: those of the sample / those of the landmarks."""
@@ -66,16 +68,13 @@ def label_consistency(
     for k in depths:
         require_range(k, "K", low=1, high=reach)
     require_count(truth, t, "test labels")
+    for guess in predicted:
+        require_count(guess, t, "predictions")
     rows = []
     for method, top in rankings.items():
-        found = of_landmark[top.cpu()]  # (t, K)
-        metrics = _metrics(found, truth, len(names))
-        for guess in predicted:
-            require_count(guess, t, "predictions")
-            metrics["majority_of_prediction"] = (_running_majority(found, len(names)) == guess[:, None]).double()
-        for metric, values in metrics.items():
-            for k in depths:
-                interval = share_interval(values[:, k - 1])
+        for metric, values in _at_depths(top, of_landmark, [truth, *predicted], len(names), depths).items():
+            for i, k in enumerate(depths):
+                interval = share_interval(values[:, i])
                 ends = float(interval.estimate), float(interval.low), float(interval.high)
                 rows.append((method, metric, k, *ends, t))
     return pd.DataFrame(rows, columns=["method", "metric", "k", "estimate", "low", "high", "n"])
@@ -106,6 +105,22 @@ def consistency_readings(
         table.insert(0, "labels", reading)
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
+
+
+def _at_depths(
+    top: Tensor, of_landmark: Tensor, classes_of: Sequence[Tensor], classes: int, depths: Sequence[int]
+) -> dict[str, Tensor]:
+    """Return each metric at the depths asked for, ``(t, depths)``, from a few thousand samples at a time."""
+    columns, pieces = torch.tensor([k - 1 for k in depths]), dict[str, list[Tensor]]()
+    for start in range(0, len(top), PIECE):
+        truth, *predicted = (codes[start : start + PIECE] for codes in classes_of)
+        found = of_landmark[top[start : start + PIECE].cpu()]  # (b, K)
+        metrics = _metrics(found, truth, classes)
+        for guess in predicted:
+            metrics["majority_of_prediction"] = (_running_majority(found, classes) == guess[:, None]).double()
+        for metric, values in metrics.items():
+            pieces.setdefault(metric, []).append(values[:, columns])
+    return {metric: torch.cat(found) for metric, found in pieces.items()}
 
 
 def _metrics(found: Tensor, truth: Tensor, classes: int) -> dict[str, Tensor]:

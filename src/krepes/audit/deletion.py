@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from krepes.audit.intervals import mean_interval
 from krepes.audit.labels import Labels, require_count, shared_codes
 from krepes.audit.rankings import landmark_samples, rankings, require_rankings
-from krepes.audit.votes import Vote, shares, voters
+from krepes.audit.votes import PIECE, Vote, shares, voters
 from krepes.batches import Batch
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import InvalidInputError
@@ -80,13 +81,20 @@ def confidence_drop_of(
         One row per method: ``method``, ``before`` (confidence), ``estimate`` (mean drop), ``low``, ``high``, ``n``.
     """
     codes, classes, t = deletable(ranked, E_test, E_landmarks, landmark_labels, k=k, delete=delete)
-    near, weights = voters(E_test, E_landmarks, k + delete, vote=vote)  # (t, k + delete)
-    before, decision = shares(codes[near[:, :k]], weights[:, :k], classes).max(1)
-    rows = []
-    for method, top in ranked.items():
-        deleted = (near[:, :, None] == top[:, None, :delete].cpu()).any(2)
-        drop = mean_interval(before - confidence_after(deleted, codes[near], weights, decision, classes, k))
-        rows.append((method, float(before.mean()), float(drop.estimate), float(drop.low), float(drop.high), t))
+    befores: list[Tensor] = []
+    drops: dict[str, list[Tensor]] = {method: [] for method in ranked}
+    for part in torch.arange(t).split(PIECE):
+        near, weights = voters(E_test[part], E_landmarks, k + delete, vote=vote)  # (b, k + delete)
+        before, decision = shares(codes[near[:, :k]], weights[:, :k], classes).max(1)
+        befores.append(before)
+        for method, top in ranked.items():
+            deleted = (near[:, :, None] == top[part][:, None, :delete].cpu()).any(2)
+            after = confidence_after(deleted, codes[near], weights, decision, classes, k)
+            drops[method].append(before - after)
+    rows, held = [], float(torch.cat(befores).mean())
+    for method, values in drops.items():
+        drop = mean_interval(torch.cat(values))
+        rows.append((method, held, float(drop.estimate), float(drop.low), float(drop.high), t))
     return pd.DataFrame(rows, columns=["method", "before", "estimate", "low", "high", "n"])
 
 

@@ -184,17 +184,15 @@ class Study:
     @cached_property
     def places(self) -> Tensor:
         """Positions of the samples to list: first those to show, then others, evenly spaced, ``(s,)``."""
-        others = [
-            place for place in evenly_spaced(self.t, self.listed).tolist() if place not in set(self.chosen.tolist())
-        ]
-        return torch.tensor([*self.chosen.tolist(), *others[: max(0, self.listed - len(self.chosen))]])
+        shown = self.chosen.tolist()
+        others = [place for place in evenly_spaced(self.t, self.listed).tolist() if place not in shown]
+        return torch.tensor([*shown, *others[: max(0, self.listed - len(shown))]])
 
     @cached_property
     def listing(self) -> Attribution:
         """Of the samples to list."""
-        return attribute(
-            self.model, self.test(self.places), ids=[self.test_id(place) for place in self.places.tolist()]
-        )
+        ids = [self.test_id(place) for place in self.places.tolist()]
+        return attribute(self.model, self.test(self.places), ids=ids)
 
     def test_id(self, place: int) -> Any:
         """Return the id of a test sample."""

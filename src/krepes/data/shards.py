@@ -138,7 +138,7 @@ def _members(file: Path) -> Iterator[tarfile.TarInfo]:
     held = file.stat().st_size
     with foreign(f"{named(file)} cannot be read as a tar file", ADVICE), tarfile.open(file, "r:") as archive:
         for member in archive:
-            archive.members = []  # it would keep all of them
+            archive.members = []  # type: ignore[attr-defined]  # it would keep all of them
             if member.isdir() or any(
                 part.startswith(".") and part not in {".", ".."} for part in member.name.split("/")
             ):

@@ -115,7 +115,7 @@ def study(
     how, replayed = how_to_replay(space, method or "lazy", members=MEMBERS, seconds=SECONDS)
     return Study(
         model,
-        space.test_samples,
+        space.test_source,
         test_ids=space.test_ids,
         train_ids=space.train_ids,
         stream=space.stream,

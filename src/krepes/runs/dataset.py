@@ -32,7 +32,7 @@ from krepes.runs.texts import read_texts, text_column
 from krepes.views import Identity, ViewStream
 from krepes.views.source import RowsOf
 
-__all__ = ["Dataset", "Kind", "open_dataset", "split"]
+__all__ = ["Dataset", "open_dataset", "split"]
 
 TABLES = (".csv", ".parquet", ".pq", ".csv.gz", ".tsv", ".data")
 Kind = Literal["table", "image", "text", "other"]

@@ -180,7 +180,7 @@ def what_if(
 
 def _versions(space: Workspace, sets: list[Tensor], method: str, progress: bool) -> Iterator[Version]:
     """Yield the whole, then each without a set."""
-    model, X = space.model, space.test_samples
+    model, X = space.model, space.test_source
     if method == "surrogate":
         x = torch.nn.functional.pad(model.model_rows(X), (0, 1), value=1.0)
         yield x @ model.solution_.theta, model

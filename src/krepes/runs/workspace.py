@@ -77,9 +77,14 @@ class Workspace:
         """Return the samples of some ids as the encoder wants them, not augmented."""
         return self._plain(self.asked, torch.tensor([self.asked.place(id) for id in ids]))
 
+    @cached_property
+    def test_samples(self) -> Batch:
+        """The samples that are explained, ``(t, ...)``, held in memory."""
+        return self._plain(self.asked, self.test)
+
     @property
-    def test_samples(self) -> Through:
-        """The samples that are explained, ``t`` of them, not augmented: read when they are asked for."""
+    def test_source(self) -> Through:
+        """The samples that are explained, ``t`` of them, not augmented, read when they are asked for."""
         _ = self.asked.samples  # of a table: all of it is asked about, so it is encoded once and not at each look
         return Through(RowsOf(self.asked, self.test), self.stream.augment.plain)
 

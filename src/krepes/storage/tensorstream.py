@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor
@@ -79,12 +78,11 @@ def read_stream(path: Path) -> dict[str, Tensor]:
         for name in names:
             file.seek(8 + size + about[name]["data_offsets"][0])
             found[name] = torch.empty(about[name]["shape"], dtype=TYPES[about[name]["dtype"]])
-            if file.readinto(_bytes_of(found[name])) != found[name].nbytes:  # type: ignore[attr-defined]
+            if file.readinto(_bytes_of(found[name])) != found[name].nbytes:
                 raise ValueError(f"{path} ends inside {name}")
     return found
 
 
 def _bytes_of(x: Tensor) -> memoryview:
     """Return the memory of a tensor as bytes, without a copy."""
-    flat: np.ndarray[Any, Any] = x.reshape(-1).view(torch.uint8).numpy()
-    return memoryview(flat)
+    return x.reshape(-1).view(torch.uint8).numpy().data
