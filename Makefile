@@ -17,7 +17,7 @@ demo: $(READY)          ## the main job, offline, on embedded data
 
 test: $(READY)          ## what CI runs: style, types, the fast tests and the doctests
 	$(MAKE) check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(READY)         ## style and types only
 	$(BIN)/ruff format --check .

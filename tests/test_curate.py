@@ -17,11 +17,12 @@ from krepes.errors import InvalidInputError
 from krepes.influence import influence_of
 from krepes.influence.measures import class_margin, relative_group_distance
 from krepes.runs import verification
+from krepes.runs.answers import study
 from krepes.runs.curation import direction_of, drop_count, propose
 from krepes.runs.opening import open_run
 from krepes.runs.outcomes import named_outcome
 from krepes.runs.removal import chosen_rows
-from krepes.runs.retraining import retrained
+from krepes.runs.retraining import how_to_replay, retrained
 from krepes.runs.verification import (
     ALL,
     ASKED,
@@ -80,6 +81,15 @@ def run(table):
 @pytest.fixture
 def space(run):
     return open_run(run)
+
+
+def test_a_report_can_follow_rows_through_the_replayed_training(space):
+    found = study(space, shown=1, method="replay")
+    assert found.influence.method == "replay" and found.influence.details["members"] == 4
+    how, stream = how_to_replay(space, "replay", members=4, seconds=1.0)
+    alone = influence_of(space.model, found.bonds, method="replay", how=how, stream=stream, progress=False)
+    np.testing.assert_allclose(found.influence.values, alone.values)
+    assert study(space, shown=1).influence.method != "replay"
 
 
 def test_measures_against_loops(generator):

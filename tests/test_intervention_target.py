@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from krepes import influence as inf
+from krepes.attribution import attribute
 from krepes.encoders import MLP
 from krepes.errors import InvalidInputError
 from krepes.proof import judging, lds, scores
@@ -183,6 +184,30 @@ def test_members_of_a_replay_are_averaged():
     })
     assert set(found) == {"lazy", "replay"}
     assert found["replay"].scores[MARGIN].tolist() == [[2.0], [2.0]] and found["replay"].seconds == 3.0
+
+
+def test_rows_beyond_the_landmarks_have_a_kernel_too(study, draw):
+    larger = replace(study, X=torch.randn(304, 5, generator=draw))
+    model = larger.model(larger.recipe.fresh(larger.X))
+    attribution = attribute(model, larger.test)
+    assert len(model.landmarks_) == 300
+    found = larger.kernel(model, attribution)
+    assert found.shape == (len(larger.test), 304)
+    expected = Study.__mro__[1].kernel(larger, model, attribution)
+    assert (found[:, :300] - expected).abs().mean() < 0.2 * expected.abs().mean()  # landmarks are means of views
+
+
+def test_larger_studies_are_not_counted():
+    lines = [
+        (data, "vicreg", outcome, score, value)
+        for data in ("adult", "adult-3000")
+        for outcome in (MARGIN, PAIR)
+        for score, value in (("warm", 0.6), ("lazy", 0.5), ("TRAK", 0.1), (CEILING, 0.7))
+    ]
+    table = pd.DataFrame(lines, columns=[*intervention.KEYS, "mean"])
+    assert all("of 1 studies" in check for check, _ in intervention.judge(table))
+    assert intervention.judge(table[table["data"] == "adult-3000"]) == []
+    assert intervention.losses_of("adult-3000") == ("barlow_twins", "vicreg")
 
 
 def test_judge_counts_studies():

@@ -20,8 +20,9 @@ QUICK, LONG = 20_000, 2e11
 def quick_influence(study: Study) -> Influence:
     """Return the influence of every training row on every bond of a study; details say why it is no better rung."""
     how = study.how or How()
+    stream = study.stream if study.replayed is None else study.replayed
     ask = partial(
-        influence_of, study.model, study.bonds, stream=study.stream, ids=study.train_ids, progress=study.model.progress
+        influence_of, study.model, study.bonds, stream=stream, ids=study.train_ids, progress=study.model.progress
     )
     if study.method is not None:
         return ask(method=study.method, how=how)

@@ -66,6 +66,7 @@ class Study:
         method: By which rung, see `krepes.influence.ladder`; by default a lazy replay where there is an encoder and a
             training loss, which takes a few passes, else the surrogate.
         how: What a replay needs to know; by default the loss is that of the model's objective.
+        replayed: The training data as a replay of the whole training sees it; by default ``stream``.
         trust: What retraining said of influence on this run, by the name of the rung.
         seed: Of everything random.
         by_flags: Whether the reader types flags, or else arguments of Python.
@@ -97,6 +98,7 @@ class Study:
     counterfactual: bool = True
     method: str | None = None
     how: How | None = None
+    replayed: ViewStream | None = None
     trust: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     by_flags: bool = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OF_A_RUN = ("label", "data_dir", "encoder")
 """Settings that a finished run can still be told."""
-RUNGS = ("surrogate", "lazy", "warm", "auto")
+RUNGS = ("surrogate", "lazy", "warm", "replay", "auto")
 Method = Annotated[
     str | None,
     typer.Option(

@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 
 from krepes.attribution import attribute
 from krepes.audit import class_coverage, mean_coverage
+from krepes.engine.moments import Moments
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, new_figure, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 LOSSES = ("barlow_twins", "vicreg", "byol", "simclr", "spectral")
 SHARED, OWN = "one for all losses", "one per loss"
 KEYS = ("setting", "encoder", "loss", "measure")
-DRAWS = 10
-"""Random halves of the landmarks, over all seeds at least."""
-LEVEL, TOLERANCE, LOOSE = 0.05, 1e-5, 1e-2
+DRAWS, FEWER = 10, 4
+"""Random halves of the landmarks in each seed; fewer where a step is solved by iteration, a dozen over three seeds."""
+LEVEL, TOLERANCE, LOOSE = 0.05, 1e-3, 1e-2
+"""Level of a test, and relative residuals of iterations: of a step, and of one that takes hundreds of them."""
 KAPPA, ALL, CHANCE, P = "kappa", "kappa of all landmarks", "kappa of a random order", "p against random orders"
 OURS, THEIRS = "probe accuracy", "encoder's probe accuracy"
 
@@ -73,7 +75,7 @@ def _how(loss: str, preset: str | None) -> dict[str, Any]:
 def _coverage(trial: Trial, model: Krepes, made: Experiment) -> dict[str, float]:
     """Return kappa of all landmarks, and over draws of half of them its mean beside random orders."""
     labels, classes = made.landmark_labels(model), np.unique(made.labels[0])
-    seed, draws = trial.seed, -(-DRAWS // trial.scale.seeds)
+    seed, draws = trial.seed, DRAWS if isinstance(model.data_, Moments) else FEWER
     whole = class_coverage(attribute(model, made.test[:1]).omega, labels, classes=classes, seed=seed)
     halves = [
         class_coverage(omega, labels[kept.numpy()], classes=classes, seed=seed * DRAWS + number)
@@ -191,7 +193,8 @@ COVERAGE = Target(
     "Barlow Twins under all five objectives. Kappa is the mean over random halves of the landmarks, ten or more over "
     "all seeds; p is the share of random orders, one of each half, whose mean is no larger (1,000 draws). Halves of "
     "one model share landmarks: seeds, not halves, say how far kappa varies. The paper gives no random order. "
-    "`setting` is ours or the paper's preset, at the same sizes, with BYOL's step solved to 1e-2; the figure is ours.",
+    "`setting` is ours or the paper's preset, at the same sizes. Steps of SimCLR and BYOL are solved to "
+    "a relative residual of 1e-3, BYOL's under the preset to 1e-2; the figure is ours.",
     draw=draw,
     claims=CLAIMS,
 )

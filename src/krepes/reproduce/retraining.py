@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from krepes.attribution import Attribution
 from krepes.encoders import MLP, PretrainResult, pretrain
 from krepes.encoders.call import call
 from krepes.influence.lazy import LAZY
@@ -151,7 +152,7 @@ class Study(Subject):
         return call(encoder, self.X)
 
     def model(self, encoder: nn.Module) -> Krepes:
-        """Return a model of an encoder, fitted on copies of the rows; every training row is a landmark.
+        """Return a model of an encoder, fitted on copies of the rows; the first 300 rows are landmarks.
 
         Losses that no moments can hold have two copies: their steps pass over all of them again and again.
         """
@@ -160,6 +161,12 @@ class Study(Subject):
         first = range(min(len(self.X), 300))
         model = Krepes(encoder, objective=objective, h=scores.H, landmarks=first, seed=self.seed, progress=False)
         return model.fit(self.copies(draws))
+
+    def kernel(self, model: Krepes, attribution: Attribution) -> Tensor:
+        """Return the kernel of test samples and rows, ``(2t, n)``; rows without views where not all are landmarks."""
+        if self.n == len(model.landmarks_):
+            return super().kernel(model, attribution)
+        return model.kernel_.rows(self.X, model.kernel_.prepare(self.test)).K.cpu().T
 
     def tangent(self, encoder: nn.Module, count: int) -> tuple[EmpiricalNTK, Tensor]:
         """Return the kernel that an encoder is linearised with, and the first rows as landmarks."""

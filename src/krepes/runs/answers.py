@@ -14,11 +14,11 @@ from krepes.audit.features import FeatureSpace
 from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
 from krepes.figures import landmark_strips, render
-from krepes.influence import How, Outcome, pull, similarity
+from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along
-from krepes.influence.ladder import METHODS
+from krepes.influence.ladder import MEMBERS, METHODS
 from krepes.runs.proving import proof_of
-from krepes.runs.retraining import training_loss
+from krepes.runs.retraining import how_to_replay
 from krepes.runs.uses import column_uses
 from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
@@ -109,6 +109,7 @@ def study(
     space.require_columns(named, label)
     ideas = [column_and_value(text) for text in concepts]
     model = space.model
+    how, replayed = how_to_replay(space, method or "lazy", members=MEMBERS, seconds=SECONDS)
     return Study(
         model,
         space.test_samples,
@@ -129,7 +130,8 @@ def study(
         k=min(k, len(model.landmark_ids_)),
         counterfactual=counterfactual,
         method=method,
-        how=How(loss=training_loss(space), seconds=SECONDS),
+        how=how,
+        replayed=replayed,
         seed=space.settings.seed,
         by_flags=True,
         notes=space.notes,
