@@ -77,7 +77,7 @@ def run(names: list[str]) -> dict[str, Any]:
         architecture = ARCHITECTURES[name]
         try:
             importlib.import_module(architecture.library)
-        except (ImportError, RuntimeError) as error:  # compiled parts of torchvision may be for another torch
+        except (ImportError, RuntimeError, AttributeError) as error:  # torchvision may be built for another torch
             print(f"    {name:28s} skipped: {error}", flush=True)
             continue
         with warnings.catch_warnings():

@@ -101,7 +101,9 @@ def test_a_fit_of_a_resnet_50_costs_at_most_1_6_passes_over_the_views():
     """As many pictures as KREPES_PICTURES says, by default 2,000 of 64 pixels, a tenth of them as landmarks."""
     n = int(os.environ.get("KREPES_PICTURES", 2000))
     encoder, seen = counted(resnet50())
-    fitted = Krepes(encoder, m=n // 10, h=16, augment=FunctionAugmentation(noisy), reference=min(512, n // 4))
+    fitted = Krepes(
+        encoder, m=n // 10, h=8, progress=False, augment=FunctionAugmentation(noisy), reference=min(512, n // 4)
+    )
     began = time.process_time()
     fitted.fit(pictures(n, side=64))
     work, views = {name: spent.samples for name, spent in fitted.work_.items()}, 2 * n

@@ -34,8 +34,8 @@ from krepes.model import Krepes
 from krepes.views import ViewStream
 
 METHODS = ("replay", "warm", "lazy", "surrogate")
-MEMBERS, SEARCH = 4, 6
-"""Recordings that "auto" wants of a replay, and step sizes that are tried before one is found, as a guess."""
+MEMBERS, SEARCH = 4, 3
+"""Recordings that "auto" wants of a replay, and how often the steps are made to find their size, as a guess."""
 
 
 @dataclass(frozen=True)
@@ -214,10 +214,10 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
                 f"Pretrain with record=True and {MEMBERS} seeds."
             )
         steps = recorded_steps(how.recordings[0], encoder, stream, None if isinstance(loss, str) else loss)
-        return len(how.recordings) * steps.T * _step_cost(steps, len(outcomes), 2)
+        return len(how.recordings) * steps.T * step_cost(steps, len(outcomes), 2)
     if method == "warm":
         warmed = warm_steps(encoder, stream, loss, lr=1e-6, steps=how.steps or 60, batch=how.batch)
-        return warmed.T * _step_cost(warmed, len(outcomes), 2 + SEARCH)
+        return warmed.T * step_cost(warmed, len(outcomes), 2 + SEARCH)
     linearised = Linearised.of(encoder, model.base_kernel_, model.points_)
     few = min(32, stream.n)
     began = time.monotonic()
@@ -243,7 +243,7 @@ def lazy_operations(r: int, d: int, steps: int, outcomes: int) -> float:
     return steps * outcomes * 40.0 * (r + d + 1) ** 2 * d
 
 
-def _step_cost(steps: Stepper, count: int, forwards: int) -> float:
+def step_cost(steps: Stepper, count: int, forwards: int) -> float:
     """Return the seconds of a step's share: some forward, and one reverse with ``count`` cotangents."""
     state = steps.start()
     w = ones_like_state(state, steps.n)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,6 +25,7 @@ from krepes.proof.result import CEILING, Proof
 from krepes.proof.scores import (
     RUNGS,
     Scored,
+    predicted,
     score_gradients,
     score_lazy,
     score_replay,
@@ -66,6 +68,8 @@ def prove(
         The proof.
     """
     folder, began = Path(folder), time.monotonic()
+    if progress:
+        tqdm.write(_forecast(subject, folder, methods, members, seconds), file=sys.stderr)
     scores, left_out = all_scores(
         subject, folder / "scores", members=members, methods=methods, seconds=seconds / 2, progress=progress
     )
@@ -73,6 +77,21 @@ def prove(
     path, left = folder / "halves.safetensors", seconds - (time.monotonic() - began)
     retrained = retrain(subject, halves, retrainings, path=path, seconds=left, progress=progress)
     return Proof(judge_scores(scores, retrained), len(retrained.member), training, left_out, scores, retrained)
+
+
+def _forecast(subject: Subject, folder: Path, methods: Sequence[str], members: int, seconds: float) -> str:
+    """Return in words what the longest scores will take, and when halves are begun; what is done is not counted."""
+    left = [
+        name for name in methods if not _whole(folder / "scores" / ("replay-0" if name == "replay" else name)).exists()
+    ]
+    try:
+        costs = predicted(subject, left, members)
+    except KrepesError as error:
+        return f"what the scores will take is not known: {error}"
+    told = ", ".join(f"{name} about {cost:.2g} s" for name, cost in costs.items()) or "no replay is left to do"
+    if sum(costs.values()) <= seconds / 2:
+        return f"scores first: {told}; then halves, until {seconds:.0f} s are over"
+    return f"scores first: {told}; that is more than half of {seconds:.0f} s, so halves may be left for another call"
 
 
 def _training(subject: Subject, path: Path) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from krepes.encoders.call import call, cast, home
 from krepes.encoders.functional import State, Steps
 from krepes.errors import InvalidInputError
 from krepes.influence.gradients import RIDGES, row_gradients
+from krepes.influence.ladder import SEARCH, step_cost
 from krepes.influence.linearised import Linearised
 from krepes.influence.reverse import forward
 from krepes.influence.rungs import Embed, lazy, of_encoder, recorded_steps, replay, warm
@@ -65,6 +66,28 @@ def score_warm(subject: Subject, member: int = 0) -> Scored:
     outcomes = explained(subject)
     found = warm(trained.encoder, stream, subject.loss, outcomes, progress=False)
     return Scored(both(subject, found.dw), found.seconds, found.details)
+
+
+def predicted(subject: Subject, methods: Sequence[str], members: int = 1) -> dict[str, float]:
+    """Return about how many seconds the replays will take, from one step of each; `RUNGS` without one are quick.
+
+    Args:
+        subject: Data, recipe and loss.
+        methods: Rungs to judge.
+        members: Trainings whose replays are averaged.
+
+    Returns:
+        Seconds by rung.
+    """
+    trained, count = subject.record(0), 2 * subject.t
+    found: dict[str, float] = {}
+    if "warm" in methods:
+        warmed = warm_steps(trained.encoder, subject.views(), subject.loss, lr=1e-6)
+        found["warm"] = warmed.T * step_cost(warmed, count, 2 + SEARCH)
+    if "replay" in methods and trained.recording is not None:
+        replayed = recorded_steps(trained.recording, trained.encoder, subject.stream(0))
+        found["replay"] = members * replayed.T * step_cost(replayed, count, 2)
+    return found
 
 
 def score_lazy(subject: Subject, member: int = 0) -> Scored:
