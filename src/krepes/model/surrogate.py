@@ -202,8 +202,7 @@ class Surrogate:
 
     def solved_together(self, damping: Any, relative: bool) -> Solution:
         """Return the step over the model's data: the first process takes it, the others add up rows or wait."""
-        how: dict[str, Any] = {"damping": damping, "relative": relative}
-        return led(self.objective_, self.data_, current(), lambda data: self.solved(data, **how))
+        return led(self.objective_, self.data_, current(), lambda x: self.solved(x, damping=damping, relative=relative))
 
     def require_start(self) -> int:
         """Refuse a start at the encoder that cannot be, once the kernel is known.
@@ -220,8 +219,7 @@ class Surrogate:
         d = self._encoder_width()
         if self.h not in {None, d}:
             raise InvalidInputError(
-                f"h={self.h} dimensions were asked for, and a model that starts at the encoder has its {d}. Leave h "
-                f"out."
+                f"h={self.h} was asked for; a model that starts at the encoder has its {d}: leave h out."
             )
         return d
 
@@ -290,11 +288,9 @@ class Surrogate:
             Their rows, as a pass would find them: row ``u m + l`` of the points is view ``u`` of landmark ``l``.
         """
         self.prepared_, own = self.pass_kernel_.enter(self.points_, gram=True, diagonal=diagonal)
-        known = KnownRows(
-            self.landmarks_,
-            own.K.unflatten(0, (self.p_, self.m_)),
-            None if own.diagonal is None else own.diagonal.unflatten(0, (self.p_, self.m_)),
-        )
+        by_view = (self.p_, self.m_)
+        squares = None if own.diagonal is None else own.diagonal.unflatten(0, by_view)
+        known = KnownRows(self.landmarks_, own.K.unflatten(0, by_view), squares)
         K = own.K[:, : len(own.K)]
         # Below the rounding of the kernel's own type an eigenvalue is noise, whatever the type it is stored in.
         self._rcond = max(1e-10, 32 * torch.finfo(K.dtype).eps)
