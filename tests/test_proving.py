@@ -106,6 +106,7 @@ def test_what_was_measured_is_said_by_influence_and_report_until_the_run_is_fitt
     space = open_run(folder)
     assert study(space).trust["surrogate"] == proof_of(folder, "surrogate")
     rows = [flag for id in space.test_ids[:2] for flag in ("--row", str(id))]
+    rows += ["--method", "surrogate"]
     said = CliRunner().invoke(app, ["influence", str(folder), *rows, "--top", "1", "--quiet", "--json"])
     assert json.loads(said.stdout)["trust"] == proof_of(folder, "surrogate")
     monkeypatch.setattr(proving, "read_manifest", lambda run: {"run_sha256": "that of another fit"})

@@ -71,8 +71,8 @@ Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="surrogate (fast), lazy or warm (predict retraining better), replay (of the whole training, for runs "
-        "trained here or by krepes pretrain), or auto.",
+        help="auto (the best that --seconds allow), surrogate (fast), lazy or warm (predict retraining better), or "
+        "replay (of the whole training, for runs trained here or by krepes pretrain).",
     ),
 ]
 Members = Annotated[
