@@ -25,7 +25,7 @@ from krepes.attribution import (
     latent_cosine,
     random_scores,
 )
-from krepes.attribution.stream import COPIES
+from krepes.attribution.stream import COPIES, HELD
 from krepes.errors import InvalidInputError, NotFittedError
 from krepes.kernels.classic import RBF
 from krepes.model import Krepes
@@ -177,6 +177,11 @@ def test_toward_is_odd_and_linear(run):
     assert_close(found.toward(2 * v + w), 2 * found.toward(v) + found.toward(w), **EXACT)
 
 
+def budget_of(count, model, X):
+    """Return a budget that holds so many samples at a time."""
+    return 4 * count * (COPIES * 8 * len(model.A_) + HELD * X[0].numel() * X.element_size())
+
+
 @pytest.mark.parametrize("by", RANKINGS)
 def test_streamed_top_equals_top_at_once(run, by, tmp_path):
     model, X, found = run
@@ -189,7 +194,7 @@ def test_streamed_top_equals_top_at_once(run, by, tmp_path):
         k=6,
         by=by,
         visitors=[lambda rows, piece: seen.append((rows, piece.scores))],
-        memory_budget=7 * COPIES * 8 * len(model.A_),
+        memory_budget=budget_of(7, model, X),
     )
     whole = found.top(6, by=by)
     assert [rows for rows, _ in seen] == [slice(0, 7), slice(7, 14), slice(14, 21), slice(21, 28), slice(28, 30)]
@@ -202,7 +207,7 @@ def test_pieces_carry_the_ids_of_their_samples_and_a_dataset_serves_as_well(run)
     model, X, found = run
     names = [f"person {i}" for i in range(30)]
     for data in (X, TensorDataset(X, torch.zeros(30))):
-        budget = 11 * COPIES * 8 * len(model.A_)
+        budget = budget_of(11, model, X)
         pieces = [piece.sample_ids for _, piece in attributions(model, data, ids=names, memory_budget=budget)]
         assert pieces == [names[:11], names[11:22], names[22:]]
 

@@ -231,7 +231,7 @@ def test_what_reconstructs_cannot_start_at_the_encoder(name, X):
 def test_impossible_starts_are_refused_before_the_pass(X):
     with pytest.raises(InvalidInputError, match="RBF has none"):
         fit(X, encoder=RBF(1.0))
-    with pytest.raises(InvalidInputError, match="h=7 dimensions.*has its 3. Leave h out"):
+    with pytest.raises(InvalidInputError, match="h=7 was asked for.*has its 3: leave h out"):
         fit(X, h=7)
     assert fit(X, h=3).h_ == 3
     assert fit(X, encoder=EmpiricalNTK(network())).h_ == 3

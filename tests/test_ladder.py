@@ -99,6 +99,13 @@ def test_auto_takes_the_best_that_is_possible_and_says_so(model, outcomes, train
     assert poor.method == "surrogate" and "it would take" in poor.refused["lazy"]
     found = inf.influence_of(model, outcomes, method="auto", how=How(seconds=0.0), progress=False)
     assert found.method == "surrogate"
+    concept = inf.toward(
+        model, X[:1], torch.ones(4), in_model=True
+    )  # found in the model's space, unknown to the encoder
+    plan = choose(model, [outcomes[0], concept], whole, model.stream_, progress=False)
+    assert plan.method == "surrogate" and "kernel model alone" in plan.refused["replay"]
+    with pytest.raises(InvalidInputError, match="kernel model alone"):
+        inf.influence_of(model, concept, method="warm", how=How(steps=2), progress=False)
     kernel = Krepes(RBF(2.0), m=12, h=4, augment=GaussianNoise(0.1), progress=False).fit(X)
     plan = choose(kernel, [inf.toward(kernel, X[:1], torch.ones(4))], How(), kernel.stream_, progress=False)
     assert plan.method == "surrogate" and "needs the encoder" in plan.refused["warm"]

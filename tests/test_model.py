@@ -60,9 +60,9 @@ def test_transform_is_the_kernel_model(X):
 def test_transform_holds_a_piece_of_the_rows_at_a_time(X, monkeypatch):
     fitted = model().fit(X)
     whole, seen = fitted.transform(X), []
-    rows = Krepes.kernel_rows
-    monkeypatch.setattr(Krepes, "kernel_rows", lambda self, x: seen.append(len(x)) or rows(self, x))
-    fitted.set_params(memory_budget=100 * 32 * 40)
+    rows = Krepes._model_rows
+    monkeypatch.setattr(Krepes, "_model_rows", lambda self, x: seen.append(len(x)) or rows(self, x))
+    fitted.set_params(memory_budget=4 * 100 * (32 * 40 + 2 * X[0].numel() * X.element_size()))
     torch.testing.assert_close(fitted.transform(X), whole, rtol=1e-5, atol=1e-6)  # float32 kernel
     assert seen == [100, 100, 100]
 

@@ -206,6 +206,9 @@ def loss_of(model: Krepes, how: How) -> str | Loss:
 
 def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, stream: ViewStream) -> float:
     """Return predicted seconds, from one step with as many cotangents as there are outcomes."""
+    for outcome in outcomes:
+        if type(outcome).of is Outcome.of:
+            raise InvalidInputError(f"outcome {outcome.name!r} belongs to the kernel model alone")
     encoder, loss = encoder_of(model), loss_of(model, how)
     if method == "replay":
         if len(how.recordings) < MEMBERS:

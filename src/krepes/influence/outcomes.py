@@ -123,6 +123,13 @@ class Function(Outcome):
 
 
 @dataclass(frozen=True)
+class InModel(Function):
+    """A function of embeddings by the kernel model that means nothing in another space, such as a direction in it."""
+
+    of = Outcome.of
+
+
+@dataclass(frozen=True)
 class Loss(Outcome):
     """The objective over the training data, whose weights it keeps while the coefficients move."""
 
@@ -208,20 +215,22 @@ def pull(
     return Function(name, samples, lambda Z, G, O: (_unit(Z) @ (_unit(G).mean(0) - _unit(O).mean(0))).mean())
 
 
-def toward(model: Krepes, x: Samples, v: Tensor, *, name: str = "toward") -> Outcome:
+def toward(model: Krepes, x: Samples, v: Tensor, *, in_model: bool = False, name: str = "toward") -> Outcome:
     """Return the mean of ``<f(x), v>``: how far samples lie along a direction, such as a concept.
 
     Args:
         model: A fitted model.
         x: Samples ``(t, ...)``.
-        v: Direction, ``(h,)``.
+        v: Direction, ``(h,)``; for a replay ``(d,)``, in the encoder's space.
+        in_model: Whether it is a direction of the model's space alone, such as a concept found there: no replay has it.
         name: Of the outcome.
 
     Returns:
         The outcome.
     """
     v = v.detach().to(torch.float64)
-    return Function(name, (rows(model, x),), lambda Z: (Z @ v.to(Z)).mean())
+    kind = InModel if in_model else Function
+    return kind(name, (rows(model, x),), lambda Z: (Z @ v.to(Z)).mean())
 
 
 def group_distance(model: Krepes, group: Samples, others: Samples, *, name: str = "group distance") -> Outcome:

@@ -13,6 +13,7 @@ from krepes.attribution import attribute
 from krepes.audit.features import FeatureSpace
 from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
+from krepes.engine.init import ENCODER
 from krepes.figures import landmark_strips, render
 from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along
@@ -66,7 +67,8 @@ def pull_to_group(space: Workspace, id: Any, column: str, value: str) -> Outcome
 def along_concept(space: Workspace, id: Any, column: str, value: str) -> Outcome:
     """Return how far a sample lies along the direction that separates a group from the others."""
     found = concept(space, column, value, "--toward")
-    return along(space.model, space.samples([id]), found.v, name=f"place of {id} along concept:{column}={value}")
+    name = f"place of {id} along concept:{column}={value}"
+    return along(space.model, space.samples([id]), found.v, in_model=space.model.init != ENCODER, name=name)
 
 
 SECONDS = 120.0
