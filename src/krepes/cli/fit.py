@@ -100,7 +100,7 @@ def _show_run(run: Workspace, out: str, as_json: bool) -> None:
 
 def summary(run: Workspace) -> dict[str, Any]:
     """Return what a fit did, in a few values."""
-    solution = run.model.solution_
+    solution, spent = run.model.solution_, getattr(run.model, "work_", {})
     sampled = {}
     if solution.curvature_error is not None:
         off = f"the step is off by about {100 * solution.curvature_error:.3g} %"
@@ -117,6 +117,7 @@ def summary(run: Workspace) -> dict[str, Any]:
         "residual": solution.residual,
         "converged": solution.converged,
         **sampled,
+        **({"seconds": ", ".join(f"{name} {cost.seconds:.3g}" for name, cost in spent.items())} if spent else {}),
     }
 
 
