@@ -21,6 +21,7 @@ import torch
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
 
+from krepes.data.kept import one_by_one
 from krepes.errors import InvalidInputError
 
 Agreement = Literal["indicator", "codes"]
@@ -77,8 +78,7 @@ class FeatureSpace:
                 f"{list(train.columns)}; categorical={categorical}."
             )
         ranges, categories, undefined, placed = {}, {}, {}, set()
-        for name in train.columns:
-            column = train[name]
+        for name, column in one_by_one(train):
             numeric = _is_numeric(column) if categorical is None else name not in categorical
             if numeric:
                 ranges[name] = _range(column, name)

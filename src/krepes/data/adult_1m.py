@@ -18,6 +18,7 @@ construction, so it serves for time and memory, not for claims about duplicates 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import KDTree
 
 from krepes._checks import require_range
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
+from krepes.data.kept import kept
 from krepes.data.values import categories
 from krepes.errors import InvalidInputError
 
@@ -41,7 +44,14 @@ CELL = 8
 COMPONENTS = 10
 
 
-def adult_1m(frame: pd.DataFrame, n: int = 1_000_000, *, seed: int = 0, swap: float = 0.5) -> pd.DataFrame:
+def adult_1m(
+    frame: pd.DataFrame,
+    n: int = 1_000_000,
+    *,
+    seed: int = 0,
+    swap: float = 0.5,
+    memory_budget: MemoryBudget = DEFAULT_BUDGET,
+) -> pd.DataFrame:
     """Grow Adult, or a table like it, to ``n`` rows.
 
     Args:
@@ -50,6 +60,7 @@ def adult_1m(frame: pd.DataFrame, n: int = 1_000_000, *, seed: int = 0, swap: fl
         n: Rows to make.
         seed: Another seed makes other rows.
         swap: Probability that a block comes from the partner; at 0 rows are copies.
+        memory_budget: Rows that take more than an eighth of it lie in a temporary file.
 
     Returns:
         ``n`` rows with the columns and types of ``frame``, in random order.
@@ -65,11 +76,20 @@ def adult_1m(frame: pd.DataFrame, n: int = 1_000_000, *, seed: int = 0, swap: fl
     source = np.concatenate([rng.permutation(len(frame)) for _ in range(-(-n // len(frame)))])[:n]
     source = rng.permutation(source)
     partner = _partners(_cells(frame), source, rng)
-    grown: dict[str, pd.Series[Any]] = {}
+    size = n / len(frame) * frame.memory_usage(index=False).sum()
+    columns = _grown(frame, source, partner, swap, rng)
+    grown = pd.DataFrame(dict(columns)) if Budget.of(memory_budget).fits(size, share=1 / 8) else kept(columns)
+    return grown[list(frame.columns)]
+
+
+def _grown(
+    frame: pd.DataFrame, source: np.ndarray, partner: np.ndarray, swap: float, rng: np.random.Generator
+) -> Iterator[tuple[str, pd.Series[Any]]]:
+    """Yield the columns, block by block."""
     for block in _blocks(list(frame.columns)):
-        row = np.where(rng.random(n) < swap, partner, source)
-        grown |= {name: frame[name].take(row).reset_index(drop=True) for name in block}
-    return pd.DataFrame(grown)[list(frame.columns)]
+        row = np.where(rng.random(len(source)) < swap, partner, source)
+        for name in block:
+            yield name, frame[name].take(row).reset_index(drop=True)
 
 
 def _blocks(names: list[str]) -> list[tuple[str, ...]]:

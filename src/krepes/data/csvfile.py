@@ -2,22 +2,28 @@
 
 A file that does not separate its columns by commas may write ``1.234`` for a thousand and more. Such a column is kept
 as text, so that the schema, which sees all columns, decides.
+
+A large file is read in pieces of some rows. Types are those that reading it at once would give.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.data.files import foreign, named
+from krepes.data.kept import is_kept, kept, one_by_one
+from krepes.data.pieces import Pieces
 from krepes.data.textfile import open_text
 from krepes.data.values import shown
 from krepes.errors import InvalidInputError
@@ -26,16 +32,21 @@ DELIMITERS = (",", ";", "\t", "|")
 HEADER = "Save it as CSV in UTF-8, with names in line 1."
 MOST_COLUMNS = 30_000
 LONGEST_HEADER = 2**24
+CELLS = 2**19
+"""Fields of a file that are read at a time, at least one line of them."""
 THOUSANDS = re.compile(r"[+-]?(?:[1-9]\d{0,2}\.\d{3}|\d{1,3})", re.ASCII)
 
 
-def read_csv(path: Path, delimiter: str | None, missing: tuple[str, ...]) -> pd.DataFrame:
+def read_csv(
+    path: Path, delimiter: str | None, missing: tuple[str, ...], budget: Budget = DEFAULT_BUDGET
+) -> pd.DataFrame:
     """Read a CSV file with a header line.
 
     Args:
         path: A regular file, packed or not.
         delimiter: What separates the columns; by default whichever of ``, ; tab |`` splits the header most.
         missing: Texts that mean "no value", beside those of pandas.
+        budget: A table of more than an eighth of it lies in a temporary file.
 
     Returns:
         The table, at least one row.
@@ -47,15 +58,14 @@ def read_csv(path: Path, delimiter: str | None, missing: tuple[str, ...]) -> pd.
     # An empty name is the index column that to_csv writes; the parser names those by their place.
     require_distinct([name for name in header if name], named(path))
     options = {"sep": delimiter, "na_values": list(missing), "skipinitialspace": True, "index_col": False}
-    frame = _parsed(path, header, options)
+    frame = _parsed(path, header, options, budget)
     if frame.empty:
         raise InvalidInputError(f"{named(path)} has a header of {len(header)} columns but no row below it. Add rows.")
     if frame.iloc[:, -1].isna().any():
         _require_whole_lines(path, header, delimiter)
     if delimiter != ",":
-        _keep_thousands(path, frame, options)
-    _keep_codes(path, frame, options)
-    return frame
+        frame = _with_texts(path, frame, options, _could_be_thousands, _are_thousands)
+    return _with_texts(path, frame, options, _could_be_codes, _are_codes)
 
 
 def require_distinct(names: list[str], what: str) -> None:
@@ -68,16 +78,55 @@ def require_distinct(names: list[str], what: str) -> None:
         )
 
 
-def _parsed(path: Path, header: list[str], options: dict[str, Any]) -> pd.DataFrame:
+def _parsed(path: Path, header: list[str], options: dict[str, Any], budget: Budget) -> pd.DataFrame:
     cannot = (
         f"{named(path)} cannot be read as UTF-8 text in columns separated by {options['sep']!r} after its header of "
         f"{len(header)} columns"
     )
     advice = "Repair those lines, save as UTF-8, or pass delimiter=."
-    with foreign(cannot, advice), open_text(path) as text, warnings.catch_warnings():
+    with foreign(cannot, advice), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        # low_memory=False: a column's type is decided once, not anew in each piece of the file.
-        return pd.read_csv(text, low_memory=False, **options)
+        pieces = _pieces(path, options, len(header))
+        if isinstance(pieces, pd.DataFrame):
+            return pieces
+        columns = ((name, _column(path, pieces, place, options)) for place, name in enumerate(pieces.names))
+        if budget.fits(pieces.bytes, share=1 / 8):
+            return pd.DataFrame(dict(columns))
+        return kept(columns)
+
+
+def _pieces(path: Path, options: dict[str, Any], columns: int) -> Pieces | pd.DataFrame:
+    """Return a file in pieces, or as a table if a single one holds it."""
+    pieces: Pieces | None = None
+    first: pd.DataFrame | None = None
+    with open_text(path) as text:
+        # low_memory=False: a column's type is decided once in a piece, not anew in parts of it.
+        for piece in pd.read_csv(text, low_memory=False, chunksize=max(1, CELLS // columns), **options):
+            if first is None:
+                first = piece
+                continue
+            if pieces is None:
+                pieces = Pieces(list(first.columns), texts="dtype" in options)
+                pieces.add(first)
+            pieces.add(piece)
+    assert first is not None, "of a file without rows there is an empty piece"
+    return first if pieces is None else pieces
+
+
+def _column(path: Path, pieces: Pieces, place: int, options: dict[str, Any]) -> pd.Series[Any]:
+    """Return a column of all pieces; one whose pieces do not tell its type is parsed again, by itself."""
+    found = pieces.column(place)
+    if found is not None:
+        return found
+    alone = io.StringIO(newline="")
+    lines = csv.writer(alone, quoting=csv.QUOTE_ALL)
+    lines.writerow(["column"])
+    with open_text(path) as text:
+        written = {**options, "usecols": [place], "dtype": str, "na_filter": False, "chunksize": CELLS}
+        for piece in pd.read_csv(text, **written):
+            lines.writerows([field] for field in piece.iloc[:, 0])
+    alone.seek(0)
+    return pd.read_csv(alone, low_memory=False, na_values=options["na_values"])["column"]
 
 
 def _header(path: Path, delimiter: str | None) -> tuple[list[str], str]:
@@ -129,34 +178,42 @@ def _require_whole_lines(path: Path, header: list[str], delimiter: str) -> None:
         )
 
 
-def _keep_thousands(path: Path, frame: pd.DataFrame, options: dict[str, Any]) -> None:
-    """Put back the texts of columns that were read as decimals but may be thousands: ``1.234`` beside ``12``."""
-    doubtful = [name for name in frame.columns if _could_be_thousands(frame[name])]
-    for name, column in _as_texts(path, frame, doubtful, options):
-        if all(THOUSANDS.fullmatch(value.strip()) for value in column.dropna().unique()):
-            frame[name] = column
+def _with_texts(
+    path: Path,
+    frame: pd.DataFrame,
+    options: dict[str, Any],
+    could_be: Callable[[pd.Series[Any]], bool],
+    are: Callable[[pd.Series[Any]], bool],
+) -> pd.DataFrame:
+    """Return the table with the texts of columns that were read as numbers but are none."""
+    doubtful = [place for place, (_, column) in enumerate(one_by_one(frame)) if could_be(column)]
+    texts = {frame.columns[place]: column for place, column in _as_texts(path, doubtful, options) if are(column)}
+    if not texts:
+        return frame
+    columns = ((name, texts.get(name, column)) for name, column in one_by_one(frame))
+    return kept(columns) if is_kept(frame) else pd.DataFrame(dict(columns))
 
 
-def _keep_codes(path: Path, frame: pd.DataFrame, options: dict[str, Any]) -> None:
-    """Put back the texts of whole numbers of which some start with a zero: ``01067`` is a code and no number."""
-    doubtful = [name for name in frame.columns if _could_be_codes(frame[name])]
-    for name, column in _as_texts(path, frame, doubtful, options):
-        if column.str.fullmatch(r"\s*0\d+\s*").any():
-            frame[name] = column
-
-
-def _as_texts(
-    path: Path, frame: pd.DataFrame, names: list[Any], options: dict[str, Any]
-) -> Iterator[tuple[Any, pd.Series[Any]]]:
+def _as_texts(path: Path, places: list[int], options: dict[str, Any]) -> Iterator[tuple[int, pd.Series[Any]]]:
     """Yield columns of the file as they are written; it is read again only if there are any."""
-    if not names:
+    if not places:
         return
-    places = [list(frame.columns).index(name) for name in names]
     with foreign(f"{named(path)} cannot be read again", "Do not change the file while it is read."):
-        with open_text(path) as text:
-            texts = pd.read_csv(text, usecols=places, dtype=str, **options)
-    for place, name in enumerate(names):
-        yield name, texts.iloc[:, place]
+        pieces = _pieces(path, {**options, "usecols": places, "dtype": str}, len(places))
+    for number, place in enumerate(places):
+        column = pieces.iloc[:, number] if isinstance(pieces, pd.DataFrame) else pieces.column(number)
+        assert column is not None, "texts are texts in every piece"
+        yield place, column
+
+
+def _are_thousands(texts: pd.Series[Any]) -> bool:
+    """Return whether texts that were read as decimals are all written as thousands may be: ``1.234`` beside ``12``."""
+    return all(THOUSANDS.fullmatch(value.strip()) for value in texts.dropna().unique())
+
+
+def _are_codes(texts: pd.Series[Any]) -> bool:
+    """Return whether some whole numbers start with a zero: ``01067`` is a code and no number."""
+    return bool(texts.str.fullmatch(r"\s*0\d+\s*").any())
 
 
 def _could_be_codes(column: pd.Series[Any]) -> bool:

@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.data.csvfile import read_csv, require_distinct
 from krepes.data.files import foreign, named, require_file
+from krepes.data.parquet import read_parquet
 from krepes.data.text import brief
 from krepes.data.values import shown
 from krepes.errors import InvalidInputError
@@ -21,7 +23,13 @@ from krepes.errors import InvalidInputError
 PARQUET = (".parquet", ".pq")
 
 
-def read_table(source: Any, *, delimiter: str | None = None, missing: tuple[str, ...] = ("?",)) -> pd.DataFrame:
+def read_table(
+    source: Any,
+    *,
+    delimiter: str | None = None,
+    missing: tuple[str, ...] = ("?",),
+    memory_budget: MemoryBudget = DEFAULT_BUDGET,
+) -> pd.DataFrame:
     """Return ``source`` as a DataFrame with unique text column names and at least one row.
 
     Args:
@@ -29,6 +37,7 @@ def read_table(source: Any, *, delimiter: str | None = None, missing: tuple[str,
             anything with ``to_pandas``, such as a polars one; a dict of columns; an array or tensor ``(n, d)``.
         delimiter: What separates the columns of a CSV; by default whichever of ``, ; tab |`` splits its header most.
         missing: Texts in a CSV that mean "no value", beside the empty field, ``NA``, ``NaN``, ``null`` and the like.
+        memory_budget: The columns of a file lie in a temporary one if they take more than an eighth of it.
 
     Returns:
         The table, rows numbered from zero. A DataFrame's data is not copied.
@@ -41,7 +50,7 @@ def read_table(source: Any, *, delimiter: str | None = None, missing: tuple[str,
         ['x0', 'x1']
     """
     if isinstance(source, (str, Path)):
-        frame = _read_file(Path(source), delimiter, missing)
+        frame = _read_file(Path(source), delimiter, missing, Budget.of(memory_budget))
     elif isinstance(source, pd.DataFrame):
         frame = source.reset_index(drop=True)
     elif hasattr(source, "to_pandas"):
@@ -96,13 +105,9 @@ def _to_pandas(source: Any) -> pd.DataFrame:
         ) from error
 
 
-def _read_file(path: Path, delimiter: str | None, missing: tuple[str, ...]) -> pd.DataFrame:
+def _read_file(path: Path, delimiter: str | None, missing: tuple[str, ...], budget: Budget) -> pd.DataFrame:
     path = require_file(path, "a CSV or Parquet file")
-    return _read_parquet(path) if path.suffix.lower() in PARQUET else read_csv(path, delimiter, missing)
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    with foreign(f"{named(path)} is not a readable Parquet file", "Write it again, or pass a CSV file."):
-        frame = pd.read_parquet(path)
-        named_index = any(name is not None for name in frame.index.names)
-        return frame.reset_index(drop=not named_index)  # what pandas kept as the index is a column like others
+    if path.suffix.lower() in PARQUET:
+        with foreign(f"{named(path)} is not a readable Parquet file", "Write it again, or pass a CSV file."):
+            return read_parquet(path, budget)
+    return read_csv(path, delimiter, missing, budget)

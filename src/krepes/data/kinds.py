@@ -15,6 +15,7 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_complex_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
 from krepes.data import dates, numerals
+from krepes.data.kept import one_by_one
 from krepes.data.values import FLAGS, NO_NUMBER, distinct, shown
 from krepes.errors import InvalidInputError
 
@@ -58,7 +59,7 @@ def infer_kinds(frame: pd.DataFrame) -> dict[str, Guess]:
     Returns:
         Guesses by name.
     """
-    found = {str(name): guess(column) for name, column in frame.items()}
+    found = {str(name): guess(column) for name, column in one_by_one(frame)}
     shows = {one.decimal for one in found.values()} - {""}
     decimal = shows.pop() if len(shows) == 1 else ""
     return {name: _decided(one, decimal) for name, one in found.items()}

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from krepes.data.kinds import KINDS, Kind, format_of, infer_kinds
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
 from krepes.registry import load
+from krepes.storage.mapped import release_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -200,7 +201,20 @@ class Schema:
 
         Returns:
             The used columns: numeric, boolean and date (days since 1970) as float64 with NaN where a value is missing,
-            categorical as categories of text, ``(missing)`` among them.
+            categorical as categories of text, ``(missing)`` among them. A table that lacks a used column, or has a
+            value that is not of its column's kind, is refused.
+        """
+        return pd.DataFrame(dict(self.columns_of(table)))
+
+    def columns_of(self, table: Any, rows: Any = None) -> Iterator[tuple[str, pd.Series[Any]]]:
+        """Yield what `apply` returns column by column, so that one is held at a time.
+
+        Args:
+            table: Whatever `read_table` takes.
+            rows: Places of the rows to return, ``(b,)``; by default all.
+
+        Yields:
+            Names and values.
 
         Raises:
             InvalidInputError: If a used column is absent, or a value is not of its column's kind.
@@ -218,7 +232,10 @@ class Schema:
             warnings.warn(
                 f"the schema does not know {len(extra)} columns, they are not used: {_some(extra)}.", stacklevel=2
             )
-        return pd.DataFrame({column.name: column.read(frame[column.name]) for column in used})
+        for column in used:
+            values = frame[column.name] if rows is None else frame[column.name].iloc[rows].reset_index(drop=True)
+            yield column.name, column.read(values)
+            release_tables()
 
     def with_values(self, table: Any) -> pd.DataFrame:
         """Return a table as people and audits read it: all its columns, texts of numbers and dates read as such.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from krepes.budget import Budget
@@ -31,9 +32,10 @@ def encoded_table(encoding: TabularEncoder, frame: pd.DataFrame, budget: Budget)
         of its column's kind is refused, with its row.
     """
     shape = (len(frame), len(encoding.feature_names))
-    if budget.fits(4 * shape[0] * shape[1], share=1 / 8):
+    if len(frame) <= PIECE:
         return encoding.transform(frame)
-    found = mapped.scratch(shape, np.dtype(np.float32))
+    held = budget.fits(4 * shape[0] * shape[1], share=1 / 8)
+    found = np.empty(shape, np.float32) if held else mapped.scratch(shape, np.dtype(np.float32))
     said: dict[str, Warning] = {}
     for start in range(0, len(frame), PIECE):
         with warnings.catch_warnings(record=True) as heard:
@@ -44,7 +46,7 @@ def encoded_table(encoding: TabularEncoder, frame: pd.DataFrame, budget: Budget)
             said.setdefault(str(one.message).partition(":")[0], one.message)
     for message in said.values():
         warnings.warn(message, stacklevel=2)
-    return found
+    return torch.from_numpy(found) if held else found
 
 
 def _piece(encoding: TabularEncoder, frame: pd.DataFrame, start: int) -> Tensor:

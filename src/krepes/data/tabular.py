@@ -52,22 +52,22 @@ class TabularEncoder:
         self.schema = schema
         self.unknown = unknown
 
-    def fit(self, table: Any) -> TabularEncoder:
+    def fit(self, table: Any, rows: np.ndarray[Any, Any] | None = None) -> TabularEncoder:
         """Read means, scales, ranges and categories from training rows.
 
         Args:
             table: Whatever `read_table` takes.
+            rows: Places of the training rows in it; by default all.
 
         Returns:
             Itself.
         """
-        frame, kinds = self.schema.apply(table), self.schema.used
-        self.columns_: tuple[NumberColumn | CategoryColumn, ...] = tuple(
-            CategoryColumn.fit(frame[name], self.unknown)
-            if kind == "categorical"
-            else NumberColumn.fit(frame[name], kind)
-            for name, kind in kinds.items()
-        )
+        found: list[NumberColumn | CategoryColumn] = []
+        for name, values in self.schema.columns_of(table, rows):
+            kind = self.schema.used[name]
+            categorical = kind == "categorical"
+            found.append(CategoryColumn.fit(values, self.unknown) if categorical else NumberColumn.fit(values, kind))
+        self.columns_: tuple[NumberColumn | CategoryColumn, ...] = tuple(found)
         return self
 
     def transform(self, table: Any) -> Tensor:

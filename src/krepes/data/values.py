@@ -118,6 +118,12 @@ def categories(column: pd.Series[Any]) -> pd.Series[Any]:
     return pd.Series(data, index=column.index, name=column.name)
 
 
+def texts_of(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
+    """Return the values as `categories` has them, ``(n,)``, dtype object; one text for all rows that have it."""
+    found = categories(column).array
+    return np.asarray(found.categories, dtype=object)[found.codes]
+
+
 def groups(column: Any) -> np.ndarray[Any, Any]:
     """Return the group of each sample as text: a missing value is a group of its own, ``(missing)``.
 

@@ -18,11 +18,12 @@ from krepes.batches import Batch
 from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.data.arrays import open_array
 from krepes.data.frames import read_table
+from krepes.data.kept import held_bytes
 from krepes.data.schema import Schema
 from krepes.data.sentences import ENDINGS, read_sentences
 from krepes.data.spill import encoded_table
 from krepes.data.tabular import TabularEncoder
-from krepes.data.values import categories
+from krepes.data.values import texts_of
 from krepes.errors import InvalidInputError
 from krepes.runs.columns import LABEL, missing, require_columns, unique_ids
 from krepes.runs.holdout import split
@@ -79,7 +80,7 @@ class Dataset:
     @property
     def held(self) -> int:
         """Bytes of samples and columns that are in memory all the time, about."""
-        table = 0 if self.table is None else int(self.table.memory_usage(index=False).sum())
+        table = 0 if self.table is None else held_bytes(self.table)
         return table + (self.samples.nbytes if isinstance(self.samples, Tensor) else 0)
 
     def take(self, rows: Tensor) -> Batch:
@@ -114,7 +115,7 @@ class Dataset:
             InvalidInputError: If there is no such column.
         """
         if self.table is not None and name in self.table:
-            return categories(self.table[name]).astype(str).to_numpy()
+            return texts_of(self.table[name])
         if name == LABEL and self.labels is not None:
             return self.labels
         raise InvalidInputError(f"{asked_by}: {missing(self.name, name, self.names)}")
@@ -175,7 +176,7 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
     if settings.data in registry.EMBEDDED:
         found = _embedded(settings, encoding)
     elif path.name.lower().endswith(TABLES) and path.is_file():
-        frame = read_table(path, delimiter=settings.delimiter)
+        frame = read_table(path, delimiter=settings.delimiter, memory_budget=settings.memory)
         if settings.text_column is None:
             found = _table(frame, path.name, settings, encoding)
         else:
@@ -235,7 +236,7 @@ def _table(frame: pd.DataFrame, name: str, settings: Settings, encoding: Tabular
         seen = frame.drop(columns=[column for column in settings.hidden if column in frame])
         override = None if settings.schema is None else Schema.from_toml(settings.schema).kinds
         train, _ = split(len(seen), settings)
-        encoding = TabularEncoder(Schema.infer(seen, override), unknown="bucket").fit(seen.iloc[train.numpy()])
+        encoding = TabularEncoder(Schema.infer(seen, override), unknown="bucket").fit(seen, train.numpy())
     return Dataset(name, "table", ids, table=frame, encoding=encoding)
 
 
@@ -286,5 +287,5 @@ def _adult_1m(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
     from krepes.data.adult_1m import adult_1m
 
     found = adult.load(settings.data_dir)
-    grown = adult_1m(found.frame.assign(label=found.labels), seed=settings.seed)
+    grown = adult_1m(found.frame.assign(label=found.labels), seed=settings.seed, memory_budget=settings.memory)
     return _table(grown, settings.data, replace(settings, label=LABEL), encoding)

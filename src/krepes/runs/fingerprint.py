@@ -18,6 +18,7 @@ from torch import Tensor
 
 from krepes.data.arrays import ArrayFile
 from krepes.data.images import ImageFolder
+from krepes.data.kept import one_by_one
 from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
 from krepes.runs.columns import LABEL
@@ -93,8 +94,7 @@ def _parts(dataset: Dataset) -> Iterator[tuple[str, Hashes]]:
     """Yield the name and the hashes of each thing that is known of all samples, one after the other."""
     yield "(ids)", _joined(_of_values(_texts(dataset.ids, start)) for start in range(0, dataset.n, ROWS))
     if dataset.table is not None:
-        for name in dataset.table:
-            column = dataset.table[name]
+        for name, column in one_by_one(dataset.table):
             yield str(name), _joined(_of_values(column.iloc[i : i + ROWS]) for i in range(0, dataset.n, ROWS))
     if dataset.arrays is not None:
         yield "(samples)", _of_samples(dataset.arrays)

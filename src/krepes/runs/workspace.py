@@ -15,6 +15,7 @@ from torch import Tensor
 
 from krepes import registry
 from krepes.batches import Batch
+from krepes.data.kept import rows_of
 from krepes.data.tokenizer import Tokenizer
 from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
@@ -132,8 +133,8 @@ class Workspace:
         judging = {self.settings.id_column, self.settings.label}
         columns = [name for name in self.data.table if name not in judging and name in self.asked.table]
         found = (
-            self.data.table[columns].iloc[self.train.numpy()],
-            self.asked.table[columns].iloc[self.test.numpy()],
+            rows_of(self.data.table[columns], self.train.numpy()),
+            rows_of(self.asked.table[columns], self.test.numpy()),
         )
         if self.data.encoding is None:
             return found

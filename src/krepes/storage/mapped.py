@@ -11,7 +11,8 @@ import mmap
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,6 +22,8 @@ TOUCHED = 2**21
 """Bytes that looking at a single row may bring in: the system maps the neighbours of a page with it, up to 2 MiB."""
 
 Array = np.ndarray[Any, Any]
+_TABLES: WeakValueDictionary[tuple[int, int], mmap.mmap] = WeakValueDictionary()
+"""Tables in temporary files that are in use, by where they are in memory."""
 
 
 def release(array: Array) -> None:
@@ -76,6 +79,25 @@ def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of zeros in a temporary file that goes with its last use, mapped."""
     with tempfile.TemporaryFile(prefix="krepes-") as file:
         return np.memmap(file, mode="w+", dtype=dtype, shape=shape)
+
+
+def table(file: IO[bytes]) -> Array:
+    """Return the bytes of a temporary file, mapped, and remember it: `release_tables` lets its pages go."""
+    pages = np.memmap(file, mode="r+", dtype=np.uint8)
+    first = pages.ctypes.data
+    _TABLES[first, first + pages.nbytes] = pages._mmap  # type: ignore[attr-defined]
+    return pages
+
+
+def release_tables() -> None:
+    """Let go of the pages of all tables that are in use."""
+    for pages in list(_TABLES.values()) if hasattr(mmap, "MADV_DONTNEED") else []:
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+def in_table(address: int) -> bool:
+    """Return whether memory at an address is that of a table."""
+    return any(first <= address < last for first, last in list(_TABLES))
 
 
 def write(array: Array, start: int, rows: Array) -> None:
