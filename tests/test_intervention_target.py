@@ -241,7 +241,7 @@ def test_the_ladder_is_drawn_at_the_cost_and_the_part_of_each_rung():
     costs = {"warm": 4.0, "lazy": 0.2, TRAINING: 2.0}
     lines += [("digits", loss, SECONDS, *line) for loss in intervention.LOSSES for line in costs.items()]
     lines += [("mnist", "byol", MARGIN, CEILING, 0.0), ("mnist", "byol", MARGIN, "warm", 0.1)]  # no part of nothing
-    figure = ladder(pd.DataFrame(lines, columns=[*intervention.KEYS, "value"]))
+    figure = ladder(pd.DataFrame(lines, columns=[*intervention.KEYS, "mean"]))
     ax = figure.axes[0]
     points = {(line.get_xdata()[0], round(line.get_ydata()[0], 3)) for line in ax.lines if line.get_marker() == "o"}
     assert points == {(2.0, 0.8), (0.1, 0.6)}

@@ -1,9 +1,12 @@
 """One Krylov space for all shifts, against dense solves; and how many products a whole search takes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
+from krepes.engine.damping import expand, solve_linear
 from krepes.engine.solvers import solve
 from krepes.objectives import _dual, _krylov
 from krepes.objectives._krylov import Krylov
@@ -64,6 +67,34 @@ def test_a_search_over_dampings_makes_few_products(toy_moments, monkeypatch):
     assert found.converged and len(found.steps[0].grid) >= 5
     assert_close(found.theta, alone.theta, rtol=1e-6, atol=1e-6)
     assert shared <= 0.6 * len(counted), (shared, len(counted))
+
+
+def test_where_the_dual_solve_gives_up_iterations_on_the_curvature_finish(toy_moments, monkeypatch):
+    """A damping so small that a dual solve of few iterations leaves the step as it was: the answer is still exact."""
+    moments, theta = toy_moments
+    expansion = expand(BarlowTwins(), moments, theta, max_iterations=2000)
+    lin, damping = expansion.linearisation, 1e-4 * expansion.unit
+    exact = solve_linear(lin, -lin.gradient, damping, tol=1e-10)
+    monkeypatch.setattr(_dual, "DENSE", 0)
+    monkeypatch.setattr(_dual, "ITERATIONS", 3)
+    monkeypatch.setattr(_krylov, "ROOM", 3 * theta.shape[1] ** 2 * 8)
+    cut = expand(BarlowTwins(), moments, theta, max_iterations=2000).linearisation
+    alone = solve_linear(replace(cut, preconditioner=None), -cut.gradient, damping, tol=1e-8)
+    assert not alone.converged, "the dual solve alone does not suffice"
+    found = solve_linear(cut, -cut.gradient, damping, tol=1e-8)
+    assert found.converged and found.residual <= 1e-8
+    assert_close(found.x, exact.x, rtol=1e-4, atol=1e-5 * float(exact.x.abs().max()))
+
+
+def test_a_search_prefers_steps_that_were_solved(toy_moments, monkeypatch):
+    moments, theta = toy_moments
+    monkeypatch.setattr(_dual, "DENSE", 0)
+    monkeypatch.setattr(_dual, "ITERATIONS", 3)
+    monkeypatch.setattr(_krylov, "ROOM", 3 * theta.shape[1] ** 2 * 8)
+    expansion = expand(BarlowTwins(), moments, theta, max_iterations=2)
+    best, tried = expansion.search(tol=1e-8)
+    assert [trial.converged for trial in tried].count(False) >= 1, "some dampings are too small for two iterations"
+    assert best.damping == min((trial for trial in tried if trial.converged), key=lambda trial: trial.loss).damping
 
 
 @pytest.fixture

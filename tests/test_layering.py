@@ -136,6 +136,7 @@ LAYERS = [
     "reproduce.recipes",
     "reproduce.stored",
     "reproduce.trial",
+    "reproduce.measured",
     "reproduce.parts",
     "reproduce.tables",
     "reproduce.sections",

@@ -47,7 +47,7 @@ def test_seeds_are_averaged_and_the_papers_figure_stands_beside(tmp_path, three_
     assert table["mean"].tolist() == [2.0, 0.25] and table["spread"].tolist() == [1.0, 0.0]
     assert table["seeds"].tolist() == [3, 3] and table["paper"].iloc[0] == 0.5 and pd.isna(table["paper"].iloc[1])
     details = json.loads((tmp_path / "toy-quick.json").read_text())
-    assert details["scale"]["seeds"] == 3 and details["table"][1]["paper"] is None
+    assert details["runs"][0]["seeds"] == 3 and details["table"]["paper"] == [0.5, None]
     page = (tmp_path / "toy-quick.md").read_text()
     assert "`krepes reproduce toy --scale quick`" in page and "| a | 2 ± 1 (0.5) | 0.25 ± 0 |" in page
 
@@ -68,8 +68,19 @@ def test_figures_and_verdicts_go_to_the_page(tmp_path, three_seeds):
     assert (tmp_path / "docs" / "all" / "toy-quick-first.png").exists()
     with pytest.raises(InvalidInputError, match="no result of scale 'full'"):
         write_page(tmp_path, "full", tmp_path / "all.md", [target])
-    checks = json.loads((tmp_path / "toy-quick.json").read_text())["checks"]
-    assert [check["holds"] for check in checks] == [True, False]
+
+
+def test_a_page_keeps_what_it_shows_and_is_written_anew_without_the_results(tmp_path, three_seeds):
+    target, other = toy(found, draw=lambda table: new_figure(1.0)), replace(toy(found), name="other")
+    reproduce(target, "quick", None, tmp_path / "results")
+    reproduce(other, "quick", None, tmp_path / "results")
+    page = tmp_path / "docs" / "all.md"
+    before = write_page(tmp_path / "results", "quick", page, [target, other]).read_text()
+    assert write_page(tmp_path / "nowhere", "quick", page, [target, other]).read_text() == before
+    doubled = replace(other, run=lambda trial: Findings(found(trial).rows.assign(value=7.0)))
+    reproduce(doubled, "quick", None, tmp_path / "again")
+    after = write_page(tmp_path / "again", "quick", page, [target, other]).read_text()
+    assert after.count("| a | 2 ± 1 (0.5) | 0.25 ± 0 |") == 1 and after.count("| a | 7 ± 0 (0.5) | 7 ± 0 |") == 1
 
 
 def test_an_interrupted_run_goes_on_after_its_last_seed_if_the_commit_is_the_same(tmp_path, three_seeds, monkeypatch):
@@ -95,13 +106,16 @@ def test_an_interrupted_run_goes_on_after_its_last_seed_if_the_commit_is_the_sam
 
 def test_hours_are_those_of_the_paper_s_targets_and_of_every_seed(tmp_path, three_seeds, monkeypatch):
     clock = iter(range(0, 60_000, 1200))
-    monkeypatch.setattr("krepes.reproduce.parts.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("krepes.reproduce.parts.time.process_time", lambda: next(clock))
     monkeypatch.setattr("krepes.reproduce.base.commit_of_code", lambda: "abc")
     targets = [toy(found), replace(toy(found), name="own", beyond=True)]
     for target in (*targets, targets[0]):
         reproduce(target, "quick", None, tmp_path)
     page = write_page(tmp_path, "quick", tmp_path / "all.md", targets).read_text()
-    assert "The targets of the paper (1) took 1.0 hours in all" in page and page.count("3 seeds, 60.0 minutes.") == 2
+    assert (
+        "The targets of the paper (1) took 1.0 core hours in all" in page
+        and page.count("3 seeds, 60.0 core minutes.") == 2
+    )
 
 
 def test_all_runs_the_paper_s_targets_and_names_the_others(tmp_path, monkeypatch):
@@ -233,6 +247,9 @@ def test_fewer_seeds_and_some_data_are_said_over_the_table(tmp_path, three_seeds
     reproduce(studies, "quick", None, tmp_path, seeds=1, only=["b"])
     page = (tmp_path / "toy-quick.md").read_text()
     assert "`krepes reproduce toy --scale quick --seeds 1 --only b`" in page and "| b | 0.5 [0.40, 0.60] |" in page
+    reproduce(studies, "quick", None, tmp_path, seeds=1, only=["a"])
+    page = (tmp_path / "toy-quick.md").read_text()
+    assert "--only a`" in page and "--only b`" in page and page.count("0.5 [0.40, 0.60]") == 2, "studies add up"
     with pytest.raises(InvalidInputError, match="--only c: toy takes a, b there"):
         reproduce(studies, "quick", None, tmp_path, only=["c"])
     with pytest.raises(InvalidInputError, match="--only a: toy takes none there"):

@@ -107,13 +107,17 @@ class Expansion(Generic[Data]):
         The search goes down the grid until the loss has stopped falling, then refines around the lowest: to a quarter
         of a decade where solves are direct, to half of one where they iterate over the data. Direct solves are compared
         at a looser residual, and the one that is taken is solved to ``tol``; an iteration that stops early at a small
-        damping has a lower loss than its solution, so iterations are compared at ``tol``.
+        damping has a lower loss than its solution, so iterations are compared at ``tol``. Where a direct solve does not
+        reach its residual, smaller dampings would not either: the search ends there, and such a step is taken only if
+        no other is left.
         """
         direct = self.linearisation.solve is not None
         tried: list[Attempt] = []
         loose = max(tol, LOOSE) if direct else tol
         for damping in GRID:
             tried.append(self.attempt(damping, tol=loose, near=tried[-1] if tried else None))
+            if direct and not tried[-1].solution.converged:
+                break
             if len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
                 break
         for decades in (0.5, 0.25) if direct else (0.5,):
@@ -191,13 +195,13 @@ def solve_linear(
     tol: float = 1e-8,
     max_iterations: int = 1000,
 ) -> LinearSolution:
-    """Solve ``(H + damping·I) x = b``: directly where the objective knows how, else by conjugate gradients.
+    """Solve ``(H + damping·I) x = b``: directly where the objective knows how, and by conjugate gradients.
 
     Args:
         linearisation: Of an objective.
         b: Right-hand side, ``(q + 1, h)``.
         damping: Absolute.
-        x0: Start of the iteration; a direct solve has no use for it.
+        x0: Start of the iteration; a direct solve that reaches ``tol`` has no use for it.
         tol: On the recomputed residual, relative to ``|b|``.
         max_iterations: Of conjugate gradients.
 
@@ -209,13 +213,35 @@ def solve_linear(
         return conjugate_gradient(
             linearisation.H, b, damping, preconditioner=P, x0=x0, tol=tol, max_iterations=max_iterations
         )
+    found = _directly(linearisation, b, damping, tol)
+    if found.converged or linearisation.preconditioner is None:
+        return found
+    # A direct solve divides by the damping and loses digits where it is small; iterations win them back.
+    starts = [x for x in (found.x if found.residual < 1 else None, x0) if x is not None]
+    P = linearisation.preconditioner(damping)
+    more = conjugate_gradient(
+        linearisation.H,
+        b,
+        damping,
+        preconditioner=P,
+        x0=next(iter(starts), None),
+        tol=tol,
+        max_iterations=max_iterations,
+    )
+    return more if more.residual < found.residual else found
+
+
+def _directly(linearisation: Linearisation, b: Tensor, damping: float, tol: float) -> LinearSolution:
+    """Return what the objective's own solve finds, refined while that helps."""
+    assert linearisation.solve is not None
     x, r, scale = torch.zeros_like(b), b, max(float(b.norm()), torch.finfo(b.dtype).tiny)
     history: list[float] = []
-    # A factorisation at a small damping loses digits; two rounds of refinement win them back.
     while len(history) < 3 and (not history or history[-1] > tol):
         x = x + linearisation.solve(r, damping, tol * scale / max(float(r.norm()), tol * scale))
         r = b - (linearisation.H @ x + damping * x)
         history.append(float(r.norm()) / scale)
+        if len(history) > 1 and history[-1] > history[-2] / 2:
+            break
     return LinearSolution(x, r, history[-1], len(history), history[-1] <= tol, tuple(history))
 
 
@@ -226,5 +252,5 @@ def _curvature(solution: LinearSolution, gradient: Tensor, damping: float) -> fl
 
 
 def _lowest(tried: list[Attempt]) -> Attempt:
-    """Return the attempt of lowest loss, of those that stay near if any does."""
-    return min(tried, key=lambda attempt: (not attempt.near, attempt.loss))
+    """Return the attempt of lowest loss, of those that stay near if any does, and were solved if any was."""
+    return min(tried, key=lambda attempt: (not attempt.near, not attempt.solution.converged, attempt.loss))

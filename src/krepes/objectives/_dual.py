@@ -26,7 +26,8 @@ DENSE = 32
 # Dividing by a small damping magnifies what the inner solve left over: the outer residual is refined, by inner solves
 # that are as coarse as still makes it fall to a tenth.
 COARSE, FINE, ROUNDS = 1e-4, 1e-14, 16
-ITERATIONS = 5000
+# Where so many do not suffice, the caller goes on with the preconditioned curvature itself.
+ITERATIONS = 500
 POWER = 5
 
 
@@ -63,15 +64,15 @@ class DualSolve:
         x, left, inner = torch.zeros_like(r), r, COARSE
         goal, size = tol * float(r.norm()), float(r.norm())
         for round in range(ROUNDS):
-            w = None if round else self._shared(r, damping, goal)
+            w, reached = (None, True) if round else (self._shared(r, damping, goal), True)
             if w is None:
-                w = self._inverse(self.W * self.C.jvp(left), damping / 2, inner)
+                w, reached = self._inverse(self.W * self.C.jvp(left), damping / 2, inner)
             better = x + (left - self.C.vjp(self.W * w)) / damping
             remainder = r - (self.H @ better) - damping * better
             before, after = size, float(remainder.norm())
             if not after >= before:  # so that what is not finite is returned, and refused where damping is named
                 x, left, size = better, remainder, after
-            if not size > goal or inner < FINE:
+            if not size > goal or inner < FINE or not reached:  # a finer inner solve would not be reached either
                 break
             if after > before / 10:
                 inner = inner / 100
@@ -157,7 +158,7 @@ class DualSolve:
             w = (
                 torch.cholesky_solve(y.reshape(-1, 1), L).reshape(y.shape)
                 if once
-                else self._inverse(y, damping / 2, FINE)
+                else self._inverse(y, damping / 2, FINE)[0]
             )
             return (r - self.C.vjp(self.W * w)) / damping
 
@@ -171,11 +172,12 @@ class DualSolve:
         JJt = torch.vmap(self.product)(eye.reshape(-1, h, h)).reshape(h * h, h * h)
         return (JJt + JJt.T) / 2
 
-    def _inverse(self, y: Tensor, ridge: float, tol: float) -> Tensor:
+    def _inverse(self, y: Tensor, ridge: float, tol: float) -> tuple[Tensor, bool]:
+        """Return ``(J Jᵀ + ridge·I)⁻¹ y``, and whether ``tol`` was reached."""
         if len(self.W) > DENSE:
             return _conjugate_gradients(lambda U: self.product(U) + ridge * U, y, tol)
         s, E = self._spectrum
-        return (E @ ((E.T @ y.reshape(-1)) / (s + ridge))).reshape(y.shape)
+        return (E @ ((E.T @ y.reshape(-1)) / (s + ridge))).reshape(y.shape), True
 
     @cached_property
     def _spectrum(self) -> tuple[Tensor, Tensor]:
@@ -184,7 +186,7 @@ class DualSolve:
         return s.clamp_min(0), E
 
 
-def _conjugate_gradients(product: Callable[[Tensor], Tensor], y: Tensor, tol: float) -> Tensor:
+def _conjugate_gradients(product: Callable[[Tensor], Tensor], y: Tensor, tol: float) -> tuple[Tensor, bool]:
     """Plain conjugate gradients: the diagonal preconditioner was measured to need up to three times the iterations."""
     x, r, p = torch.zeros_like(y), y, y
     square = r.square().sum()
@@ -197,4 +199,4 @@ def _conjugate_gradients(product: Callable[[Tensor], Tensor], y: Tensor, tol: fl
         x, r = x + step * p, r - step * Ap
         previous, square = square, r.square().sum()
         p = r + (square / previous) * p
-    return x
+    return x, bool(square <= stop)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,9 @@ import pandas as pd
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
 from krepes.figures import render
+from krepes.reproduce import measured
 from krepes.reproduce.claims import Claim, decide
+from krepes.reproduce.measured import Measured
 from krepes.reproduce.parts import Findings, commit_of_code, run_part
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
@@ -42,6 +43,7 @@ class Target:
         note: What differs from the paper's setting, and how hyper-parameters were chosen.
         paper: The paper's figures, with the ``keys`` and a column ``paper``.
         draw: A figure of the table over all seeds.
+        drawings: Further figures of it, by name.
         judge: What is asked of the table, as ``(check, whether it holds)``.
         claims: What the paper claims, under every reading that its text allows.
         studies: Whether each data set is a study of its own, so that some can be run without the others.
@@ -58,6 +60,7 @@ class Target:
     note: str
     paper: pd.DataFrame | None = None
     draw: Callable[[pd.DataFrame], Figure] | None = None
+    drawings: Mapping[str, Callable[[pd.DataFrame], Figure]] = field(default_factory=dict)
     judge: Callable[[pd.DataFrame], list[tuple[str, bool]]] | None = None
     claims: tuple[Claim, ...] = ()
     studies: bool = False
@@ -77,6 +80,8 @@ def reproduce(
     retrain: bool = False,
 ) -> pd.DataFrame:
     """Run a target over its seeds and write ``<name>-<scale>.json``, ``.md`` and ``.png``.
+
+    Studies that an earlier call measured in the same folder, and this one does not, stay in the result.
 
     Each finished seed is kept in ``parts``: an interrupted run goes on from there, as long as the commit is the same.
 
@@ -103,23 +108,28 @@ def reproduce(
     trial = Trial(size, 0, data_dir, folder / "encoders", tuple(only), tuple(without), retrain)
     parts = [run_part(target, replace(trial, seed=seed), folder, commit) for seed in range(size.seeds)]
     table = summarise(target, pd.concat([part.rows for part in parts], ignore_index=True))
-    pictures = parts[0].pictures
-    measured = {
-        "target": target.name,
-        "scale": asdict(size),
+    run = {
+        "data": list(only or target.data),
         "only": list(only),
         "without": list(without),
+        "sizes": asdict(size),
+        "seeds": size.seeds,
         "commit": commit,
         "seconds": sum(part.seconds for part in parts),
         "versions": versions(),
-        "table": json.loads(table.to_json(orient="records")),
-        "pictures": [*([] if target.draw is None else [_drawn(target, scale)]), *pictures],
     }
-    details = retell(target, measured)
-    redraw(target, details, folder)
-    publish_bytes(
-        folder / f"{target.name}-{scale}.json", json.dumps(details, indent=2, sort_keys=True).encode() + b"\n"
-    )
+    now = {
+        "target": target.name,
+        "scale": scale,
+        "runs": [run],
+        "table": measured.as_columns(table),
+        "pictures": parts[0].pictures,
+    }
+    path = measured.result_path(folder, target.name, scale)
+    found = measured.together(measured.read(path), now)
+    measured.write(found, path)
+    redraw(target, found, folder)
+    details = retell(target, found)
     page = "\n".join([summary({target.name: details}), section(target.name, details, ".")])
     publish_bytes(folder / f"{target.name}-{scale}.md", page.encode())
     return table
@@ -146,29 +156,24 @@ def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
     return table.merge(target.paper, how="left", on=keys)
 
 
-def retell(target: Target, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a measurement with the target's words, and with its claims judged by the table."""
-    table = _measured(details)
+def retell(target: Target, found: Measured) -> dict[str, Any]:
+    """Return a measurement with the target's words and figures, and with its claims judged by the table."""
+    table = measured.as_table(found)
     verdicts = [] if target.judge is None else target.judge(table)
     checks = [{"check": check, "holds": bool(holds)} for check, holds in verdicts]
     claims = [decide(claim, table) for claim in target.claims if claim.judged_by(table)]
     words = {"what": target.what, "note": target.note, "keys": list(target.keys), "across": target.across}
-    return {**details, **words, "checks": checks, "claims": claims}
+    pictures = [*_drawings(target, found["scale"]), *found["pictures"]]
+    return {**found, **words, "table": table, "checks": checks, "claims": claims, "pictures": pictures}
 
 
-def redraw(target: Target, details: Mapping[str, Any], folder: Path) -> None:
-    """Draw the figure of a measurement's table; pictures of single samples stay as they were."""
-    if target.draw is not None:
-        publish_bytes(folder / _drawn(target, details["scale"]["name"]), render(target.draw(_measured(details))))
+def redraw(target: Target, found: Measured, folder: Path) -> None:
+    """Draw the figures of a measurement's table; pictures of single samples stay as they were."""
+    for name, draw in _drawings(target, found["scale"]).items():
+        publish_bytes(folder / name, render(draw(measured.as_table(found))))
 
 
-def _drawn(target: Target, scale: str) -> str:
-    """Return the name of the file that has the figure of the table."""
-    return f"{target.name}-{scale}.png"
-
-
-def _measured(details: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the table of a details; JSON has null where a number is missing."""
-    table = pd.DataFrame(details["table"])
-    numbers = [name for name in ("mean", "spread", "paper", "low", "high") if name in table]
-    return table.astype(dict.fromkeys(numbers, float))
+def _drawings(target: Target, scale: str) -> dict[str, Callable[[pd.DataFrame], Figure]]:
+    """Return what draws the figures of the table, by the names of their files."""
+    first = {} if target.draw is None else {f"{target.name}-{scale}.png": target.draw}
+    return first | {f"{target.name}-{scale}-{name}.png": draw for name, draw in target.drawings.items()}

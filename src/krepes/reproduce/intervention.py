@@ -55,7 +55,7 @@ def run(trial: Trial) -> Findings:
         if (data, loss) == SHOWN:
             pictures["scatter"] = scatter(found.scores["warm"].scores[MARGIN], found.retrained, data)
     table = pd.DataFrame(rows, columns=[*KEYS, "value", "low", "high"])
-    return Findings(table, {"ladder": ladder(table), **pictures})
+    return Findings(table, pictures)
 
 
 def losses_of(data: str) -> tuple[str, ...]:
@@ -176,6 +176,7 @@ INTERVENTION = Target(
     "the margin and the same-class count, nothing else. Steps, batches, landmarks and the rule for the step size were "
     "chosen on digits and one repetition of MNIST with Barlow Twins, seed 0, and left alone.",
     draw=draw,
+    drawings={"ladder": ladder},
     judge=judge,
     studies=True,
     beyond=True,

@@ -26,7 +26,7 @@ def ladder(table: pd.DataFrame) -> Figure:
     """Draw part of the ceiling against cost, each rung at its medians over the studies.
 
     Args:
-        table: ``data, loss, outcome, score, value``; costs under `SECONDS`, one training among them.
+        table: ``data, loss, outcome, score, mean``; costs under `SECONDS`, one training among them.
 
     Returns:
         The figure.
@@ -49,7 +49,7 @@ def parts_of_ceiling(value: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pivot(table: pd.DataFrame, outcome: str) -> pd.DataFrame:
-    return table[table["outcome"] == outcome].pivot_table(index="score", columns=["data", "loss"], values="value")
+    return table[table["outcome"] == outcome].pivot_table(index="score", columns=["data", "loss"], values="mean")
 
 
 def _steps(ax: Axes, parts: pd.DataFrame, trainings: pd.Series[float]) -> None:

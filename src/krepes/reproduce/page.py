@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from krepes.errors import InvalidInputError
+from krepes.reproduce import measured
 from krepes.reproduce.base import Target, redraw, retell
+from krepes.reproduce.measured import Measured
 from krepes.reproduce.sections import hours, section, summary
 from krepes.storage.files import publish
 
@@ -33,12 +33,14 @@ paper and why, is told in [findings](findings.md).
 
 
 def write_page(folder: str | Path, scale: str, path: str | Path, targets: Sequence[Target]) -> Path:
-    """Write one page of all results that a folder holds; claims, words and figures are those of the code of today.
+    """Write one page of all results; claims, words and figures are those of the code of today.
+
+    What was measured is kept beside the page: a target that the folder has no result of stays as it was kept.
 
     Args:
         folder: Where `krepes.reproduce.reproduce` wrote.
         scale: Whose results.
-        path: The page; its figures go to a folder of the same name beside it.
+        path: The page; figures and results go to a folder of the same name beside it.
         targets: In the order of the page; those without a result are named as missing.
 
     Returns:
@@ -48,28 +50,36 @@ def write_page(folder: str | Path, scale: str, path: str | Path, targets: Sequen
         InvalidInputError: If there is no result at all.
     """
     folder, path = Path(folder), Path(path)
-    stored = {target.name: folder / f"{target.name}-{scale}.json" for target in targets}
-    stories = {name: json.loads(file.read_text()) for name, file in stored.items() if file.is_file()}
-    if not stories:
+    beside = path.with_suffix("")
+    found = {target.name: _newest(target.name, scale, folder, beside) for target in targets}
+    told = {target.name: retell(target, result) for target in targets if (result := found[target.name]) is not None}
+    if not told:
         raise InvalidInputError(f"{folder} holds no result of scale {scale!r}: run `krepes reproduce all` first.")
-    pictures = path.with_suffix("")
-    pictures.mkdir(parents=True, exist_ok=True)
-    told = {target.name: retell(target, stories[target.name]) for target in targets if target.name in stories}
+    beside.mkdir(parents=True, exist_ok=True)
     paper = {target.name: told[target.name] for target in targets if target.name in told and not target.beyond}
     sections = [INTRODUCTION, hours(paper), summary(told)]
     missing = [target.name for target in targets if target.name not in told]
     if missing:
         sections.append(f"Not run at this scale: {', '.join(missing)}.\n")
     for target in targets:
-        if target.name in told:
-            sections.append(_illustrated(target, told[target.name], folder, pictures))
+        result = found[target.name]
+        if result is not None:
+            _keep(target, result, folder, beside)
+            sections.append(section(target.name, told[target.name], beside.name))
     text = "\n".join(sections)
     return publish(path, lambda temporary: temporary.write_text(text))
 
 
-def _illustrated(target: Target, details: Mapping[str, Any], folder: Path, pictures: Path) -> str:
-    """Return a target's part of the page, its figures copied beside the page."""
-    redraw(target, details, folder)
-    for picture in details["pictures"]:
-        shutil.copyfile(folder / picture, pictures / picture)
-    return section(target.name, details, pictures.name)
+def _newest(name: str, scale: str, folder: Path, beside: Path) -> Measured | None:
+    """Return the result of a target: of the folder, with studies that only the page has."""
+    kept, new = (measured.read(measured.result_path(place, name, scale)) for place in (beside, folder))
+    return kept if new is None else measured.together(kept, new)
+
+
+def _keep(target: Target, result: Measured, folder: Path, beside: Path) -> None:
+    """Write a result and its figures beside the page."""
+    measured.write(result, measured.result_path(beside, target.name, result["scale"]))
+    redraw(target, result, beside)
+    for picture in result["pictures"]:
+        if (folder / picture).is_file() and folder != beside:
+            shutil.copyfile(folder / picture, beside / picture)

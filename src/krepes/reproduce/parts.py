@@ -39,7 +39,7 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Findings of a trial whose figures are written: ``rows``, names of the ``pictures``, ``seconds`` it took."""
+    """Findings of a trial whose figures are written: ``rows``, names of the ``pictures``, CPU ``seconds`` it took."""
 
     rows: pd.DataFrame
     pictures: list[str]
@@ -78,9 +78,9 @@ def run_part(target: Runnable, trial: Trial, folder: Path, commit: str) -> Part:
         kept = json.loads(path.read_text())
         if kept["key"] == key and commit == commit.split()[0] != UNKNOWN:
             return Part(pd.DataFrame(kept["rows"]), kept["pictures"], kept["seconds"])
-    began = time.monotonic()
+    began = time.process_time()
     found = target.run(trial)
-    seconds = time.monotonic() - began
+    seconds = time.process_time() - began
     pictures = {f"{target.name}-{trial.scale.name}-{name}.png": figure for name, figure in found.pictures.items()}
     if trial.seed == 0:
         for name, figure in pictures.items():

@@ -67,19 +67,26 @@ def _readings(claims: Sequence[Mapping[str, Any]]) -> str:
 
 
 def hours(stories: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how long the results took in all, those that were timed."""
-    timed = {name: details["seconds"] for name, details in stories.items() if "seconds" in details}
+    """Return how much work the results took in all, those that were timed."""
+    timed = {name: sum(run.get("seconds", 0.0) for run in details["runs"]) for name, details in stories.items()}
+    timed = {name: seconds for name, seconds in timed.items() if seconds}
     if not timed:
         return ""
     longest = max(timed, key=lambda name: timed[name])
     return (
-        f"The targets of the paper ({len(timed)}) took {sum(timed.values()) / 3600:.1f} hours in all here, "
-        f"`{longest}` longest with {timed[longest] / 60:.0f} minutes; stored encoders were not trained again.\n"
+        f"The targets of the paper ({len(timed)}) took {sum(timed.values()) / 3600:.1f} core hours in all here, "
+        f"`{longest}` most with {timed[longest] / 60:.0f} minutes; stored encoders were not trained again.\n"
     )
 
 
-def _minutes(details: Mapping[str, Any]) -> str:
-    return f"{details['seconds'] / 60:.1f} minutes"
+def _command(name: str, scale: str, run: Mapping[str, Any]) -> str:
+    """Return what was typed, with the commit, the seeds and the work that it took."""
+    fewer = "" if run["seeds"] == find_scale(scale).seeds else f" --seeds {run['seeds']}"
+    choices = "".join(f" --{flag} {value}" for flag in ("only", "without") for value in run[flag])
+    seeds = "1 seed" if run["seeds"] == 1 else f"{run['seeds']} seeds"
+    took = f", {run['seconds'] / 60:.1f} core minutes" if "seconds" in run else ""
+    kept = "" if run["data"] == run["only"] or not run["only"] else f", of which {', '.join(run['data'])} stand here"
+    return f"`krepes reproduce {name} --scale {scale}{fewer}{choices}`{kept}: commit {run['commit']}, {seeds}{took}"
 
 
 def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
@@ -87,24 +94,19 @@ def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
 
     Args:
         name: Of the target.
-        details: What its JSON file holds.
+        details: What was measured, with the target's words and its claims judged.
         pictures: Folder of the figures, relative to the page.
 
     Returns:
         Markdown.
     """
-    table = pd.DataFrame(details["table"])
-    shown = wide(table, details["keys"], details["across"])
-    scale = details["scale"]
+    shown = wide(details["table"], details["keys"], details["across"])
+    commands = "; ".join(_command(name, details["scale"], run) for run in details["runs"])
+    scale = details["runs"][0]["sizes"]
     sizes = f"m = {scale['m']}, at most {scale['rows']:,} rows, unless said below"
-    fewer = "" if scale["seeds"] == find_scale(scale["name"]).seeds else f" --seeds {scale['seeds']}"
-    parts = "".join(f" --{flag} {value}" for flag in ("only", "without") for value in details.get(flag, ()))
-    command = f"`krepes reproduce {name} --scale {scale['name']}{fewer}{parts}` ({sizes})"
-    seeds = "1 seed" if scale["seeds"] == 1 else f"{scale['seeds']} seeds"
-    took = f", {_minutes(details)}" if "seconds" in details else ""
     return "\n".join([
         f"## {name}\n",
-        f"{details['what']}. {command}, commit {details['commit']}, {seeds}{took}.\n",
+        f"{details['what']} ({sizes}). {commands}.\n",
         details["note"] + "\n",
         *(f"![{details['what']}]({pictures}/{picture})\n" for picture in details["pictures"]),
         _readings(details["claims"]),
