@@ -1,7 +1,9 @@
 """One fit shared by the processes that torchrun started; the first writes what it found. Used by test_processes.py."""
 
 import sys
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from torch import nn
 from krepes import Krepes
 from krepes.attribution import attribute
 from krepes.encoders import pretrain
-from krepes.influence import How, influence_of, similarity
+from krepes.influence import How, influence_of, scoring, similarity, squares
 from krepes.objectives import BYOL
 from krepes.processes import connected
 from krepes.storage.tensorfile import write_tensors
@@ -39,7 +41,17 @@ def answered(model):
         how = How(loss=loss, steps=3, draws=1)
         values = influence_of(model, asked, method="lazy", how=how, progress=False).values
         found[loss] = torch.from_numpy(values.copy())
+    found["many"] = many_answers(model, X)
     return found
+
+
+def many_answers(model, X):
+    """Return the influence on six outcomes whose forms are sums of squares, made in groups that processes share."""
+    asked = [similarity(model, X[i : i + 1], X[i + 1 : i + 2], name=str(i)) for i in range(6)]
+    close = partial(squares.few_squares, tol=1e-10)
+    with mock.patch.object(scoring, "EXACT_WORK", 0), mock.patch.object(scoring, "few_squares", close):
+        how = {"how": How(loss="barlow_twins", steps=3, draws=1), "memory_budget": 2_000_000}
+        return torch.from_numpy(influence_of(model, asked, method="lazy", progress=False, **how).values.copy())
 
 
 TRAININGS = ("barlow_twins", "simclr", "vicreg", "byol")
@@ -78,6 +90,8 @@ if __name__ == "__main__":
         for objective, kind in FITS:
             model = fitted(objective, kind, Path(sys.argv[1]) / objective)
             found = {"theta": model.solution_.theta, "landmarks": model.landmarks_}
-            write_tensors(Path(sys.argv[1]) / f"{objective}-{us.rank}.safetensors", found, {"n": model.processes_})
+            looks = {name: spent.samples for name, spent in model.work_.items()}
+            details = {"n": model.processes_, "looks": looks}
+            write_tensors(Path(sys.argv[1]) / f"{objective}-{us.rank}.safetensors", found, details)
             if objective == "barlow_twins":
                 write_tensors(Path(sys.argv[1]) / f"answered-{us.rank}.safetensors", answered(model), {})

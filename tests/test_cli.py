@@ -72,6 +72,22 @@ def test_explain_names_the_users_own_rows(run):
     assert "attracts" in invoke("explain", run, "--row", "p17", "--top", "3")
 
 
+def test_influence_answers_for_a_file_of_outcomes(run, tmp_path):
+    file = tmp_path / "asked.txt"
+    file.write_text("# two of them\npair p17 p42\n\npull p17 sex=F\n")
+    asked = ("influence", run, "--outcomes", file, "--method", "lazy", "--draws", "1", "--quiet", "--top", "3")
+    found = json.loads(invoke(*asked, "--json"))
+    assert found["outcome"] == "each of 2 outcomes" and len(found["raises"]) == len(found["lowers"]) == 6
+    names = ["similarity of p17 and p42", "pull of p17 towards sex=F"]
+    assert [line["outcome"] for line in found["raises"]] == [name for name in names for _ in range(3)]
+    file.write_text("pair p17 p42\npair p17\n")
+    with pytest.raises(InvalidInputError, match="line 2: pair takes ID ID"):
+        invoke(*asked)
+    file.write_text("# nothing\n")
+    with pytest.raises(InvalidInputError, match="names no outcome"):
+        invoke(*asked)
+
+
 def test_influence_answers_for_a_pair_and_for_a_group(run):
     pair = json.loads(invoke("influence", run, "--row", "p17", "--row", "p42", "--quiet", "--json"))
     assert pair["outcome"] == "similarity of p17 and p42"
@@ -214,6 +230,11 @@ ERRORS = {
     "no such data": (["fit", "nowhere.csv"], "is no file, no folder and no data set"),
     "no such row": (["explain", "RUN", "--row", "p999"], "there is no row 'p999' among the 240"),
     "one row": (["influence", "RUN", "--row", "p1"], "pass two, or one with --toward"),
+    "no file of outcomes": (["influence", "RUN", "--outcomes", "none.txt"], "there is no file of this name"),
+    "two kinds of outcomes": (
+        ["influence", "RUN", "--outcomes", "a.txt", "--row", "p1"],
+        "pass no --outcome, no --row",
+    ),
     "no such group": (["influence", "RUN", "--row", "p1", "--toward", "sex=X"], "names 0 of 192 training samples"),
     "no such column": (["audit", "RUN", "--group", "race"], "has no column 'race'"),
     "not a run": (["explain", "nowhere", "--row", "1"], "not a complete run folder"),

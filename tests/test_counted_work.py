@@ -71,5 +71,9 @@ def test_answers_look_at_each_sample_once(kind):
     assert sum(seen) == 2 * N, "both views of every row, for the surrogate"
     seen.clear()
     influence_of(model, outcome, method="lazy", how=How(steps=3, draws=1), progress=False)
-    # Two passes over both views; the points twice, the two samples of the outcome, and one to learn the width.
-    assert 4 * N <= sum(seen) <= 4 * N + 2 * 2 * M + 3
+    # One pass over both views; the points, the two samples of the outcome, and one to learn the width.
+    assert sum(seen) == 2 * N + 2 * M + 3
+    many = [similarity(model, X[i : i + 1], X[i + 1 : i + 2]) for i in range(20)]
+    seen.clear()
+    influence_of(model, many, method="lazy", how=How(steps=3, draws=1), progress=False)
+    assert sum(seen) == 2 * N + 2 * M + 1 + 40, "twenty outcomes share the pass"

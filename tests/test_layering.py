@@ -68,6 +68,7 @@ LAYERS = [
     "engine",
     "model.intake",
     "model.surrogate",
+    "model.measuring",
     "model.choosing",
     "model.removal",
     "runs.store",

@@ -40,7 +40,8 @@ def _require_same(alone, files):
         for tensors in found:
             assert torch.equal(tensors[name], found[0][name]), f"{name}: every process has the same bytes"
             gap = (tensors[name] - x).abs().max()
-            assert gap <= 1e-9 * max(1.0, float(x.abs().max())), f"{name}: {gap}"
+            # Sums of squares leave out directions of rounding size, and rounding decides which.
+            assert gap <= (1e-6 if name == "many" else 1e-9) * max(1.0, float(x.abs().max())), f"{name}: {gap}"
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -58,6 +59,10 @@ def test_several_processes_find_what_one_finds(count, tmp_path):
             gap = (tensors["theta"] - alone.solution_.theta).abs().max() / alone.solution_.theta.abs().max()
             # Rows of a row objective are kept in float32 by one process as by several: its sums alone differ.
             assert gap < 1e-9
+            for phase in ("reference", "selection", "pass"):
+                looks, all_of_them = details["looks"][phase], alone.work_[phase].samples
+                # Beside its part, a process prepares proposed landmarks, and batches of 64 do not divide evenly.
+                assert looks <= all_of_them / count + 200, (objective, phase, looks, all_of_them)
     for loss in TRAININGS:
         alone = trained(loss, tmp_path / f"{loss}.alone")
         _require_same(alone, [tmp_path / f"trained-{loss}-{rank}.safetensors" for rank in range(count)])

@@ -132,10 +132,17 @@ def influence(
     ] = None,
     top: o.Top = 10,
     outcome: o.AnyOutcome = None,
+    outcomes: o.OutcomeFile = None,
     method: o.Method = "auto",
     members: o.Members = 4,
     seconds: o.Seconds = 60.0,
-    draws: Annotated[int, typer.Option(help="Average the surrogate over so many new draws of the views.", min=0)] = 0,
+    draws: Annotated[
+        int,
+        typer.Option(
+            help="Average over so many draws of the views; 0: the surrogate takes those of the fit, lazy takes 4.",
+            min=0,
+        ),
+    ] = 0,
     data: o.Moved = None,
     data_dir: o.DataDir = None,
     encoder: o.Own = None,
@@ -154,7 +161,11 @@ def influence(
     Example: [bold]krepes influence runs/income --row 17 --toward sex=Female[/]
 
     Example: [bold]krepes influence runs/income --outcome "group_distance sex" --method warm[/]
+
+    Example: [bold]krepes influence runs/income --outcomes hundred.txt --method lazy --json[/]
     """
+    from dataclasses import replace
+
     import pandas as pd
 
     from krepes.influence import influence_of
@@ -165,23 +176,26 @@ def influence(
     if method != "lazy":
         require_alone(f"krepes influence --method {method}")
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
-    asked_about, ids = _outcome(space, row or [], toward, outcome)
+    asked_about, ids = _outcomes(space, row or [], toward, outcome, outcomes)
     how, stream = how_to_replay(space, method, members=members, seconds=seconds)
+    how = replace(how, draws=draws or how.draws)
     asked: dict[str, Any] = {"method": method, "how": how, "draws": draws, "progress": not quiet}
     found = influence_of(space.model, asked_about, stream=stream, ids=space.train_ids, **asked)
     k = min(top, len(space.train))
     parts = {by: found.top(k, by=by) for by in ("raises", "lowers")}
     words = rows_in_words(space, pd.concat(parts.values()), ids)
-    answer = {by: words.frame[place * k : (place + 1) * k] for place, by in enumerate(parts)}
-    trust = trust_in(run, found.method)
+    size = k * len(found.names)
+    answer = {by: words.frame[place * size : (place + 1) * size] for place, by in enumerate(parts)}
+    trust, name = trust_in(run, found.method), _name(found.names)
     if as_json:
-        told = {"notes": space.notes, "outcome": asked_about.name, "method": found.method, "unit": found.unit}
+        told = {"notes": space.notes, "outcome": name, "method": found.method, "unit": found.unit}
         show_json({**told, "trust": trust, **answer, **_in_json(words)})
         return
     say_samples(words)
     for verb, frame in answer.items():
-        frame = frame[["id", "influence", "text"]] if "text" in frame else frame
-        show_frame(frame, f"training samples whose weight {verb} it: {asked_about.name}")
+        several = ["outcome"] if len(found.names) > 1 else []
+        frame = frame[[*several, "id", "influence", "text"]] if "text" in frame else frame
+        show_frame(frame, f"training samples whose weight {verb} it: {name}")
     if words.note:
         say(words.note)
     say(f"by {found.method}: {found.unit}")
@@ -204,6 +218,25 @@ def trust_in(run: str, method: str) -> str:
     from krepes.runs.proving import proof_of
 
     return proof_of(run, method) or f"whether to trust it was not measured: run krepes prove {run}"
+
+
+def _name(names: tuple[str, ...]) -> str:
+    """Return the name of the outcome, or of how many there are."""
+    return names[0] if len(names) == 1 else f"each of {len(names)} outcomes"
+
+
+def _outcomes(
+    space: Workspace, row: list[str], toward: str | None, named: str | None, file: str | None
+) -> tuple[list[Outcome], tuple[str, ...]]:
+    """Return the one outcome that flags name, or all of a file; and the samples asked about, if it is one."""
+    from krepes.runs.outcomes import listed_outcomes
+
+    if file is None:
+        found, ids = _outcome(space, row, toward, named)
+        return [found], ids
+    if row or toward is not None or named is not None:
+        raise InvalidInputError("--outcomes names all outcomes: pass no --outcome, no --row and no --toward.")
+    return [asked.outcome for asked in listed_outcomes(space, file)], ()
 
 
 def _outcome(

@@ -67,6 +67,12 @@ _OUTCOME = typer.Option(
 )
 NamedOutcome = Annotated[str, _OUTCOME]
 AnyOutcome = Annotated[str | None, _OUTCOME]
+OutcomeFile = Annotated[
+    str | None,
+    typer.Option(
+        "--outcomes", help="A text file with an outcome in each line, as --outcome takes it: hundreds share the passes."
+    ),
+]
 Method = Annotated[
     str,
     typer.Option(

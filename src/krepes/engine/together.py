@@ -43,11 +43,15 @@ class Span:
         size, n = self.stream.batch_size, self.stream.n
         return min(self.stop * size, n) - min(self.start * size, n)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Batch]]:
-        """Yield the batches as a pass over all of the stream would."""
+    def indices(self) -> Iterator[Tensor]:
+        """Yield the places ``(b,)`` of each batch's samples, without their views."""
         size = self.stream.batch_size
         for number in range(self.start, self.stop):
-            indices = torch.arange(number * size, min((number + 1) * size, self.stream.n))
+            yield torch.arange(number * size, min((number + 1) * size, self.stream.n))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Batch]]:
+        """Yield the batches as a pass over all of the stream would."""
+        for indices in self.indices():
             yield indices, self.stream.views_of(indices)
 
 

@@ -168,7 +168,8 @@ def _replayed(
     found = climb(
         model, outcomes, plan.method, how, stream=stream, path=path, memory_budget=memory_budget, progress=progress
     )
-    names, values = tuple(o.name for o in outcomes), stream.n * found.dw.numpy()
+    names, values = tuple(o.name for o in outcomes), found.dw.numpy()
+    values *= stream.n  # in place: hundreds of outcomes of a million rows are large
     details = {**found.details, "plan": plan.sentence(), "costs": plan.costs}
     return Influence(values, names, labels, float("nan"), (), plan.method, found.seconds, details)
 

@@ -241,6 +241,6 @@ def scores(G: Tensor, moments: Moments, rows: Tensor) -> Tensor:
         ``(b, O)``: ``Σ_uv x̄_uᵀ G_uv x̄_v - <G, M>``.
     """
     whole = (G * moments.M).flatten(1).sum(1)
-    p = len(rows)
+    p, rows = len(rows), rows.to(torch.float64)
     found = [sum(((rows[u] @ g[u, v]) * rows[v]).sum(1) for u in range(p) for v in range(p)) for g in G]
     return torch.stack([torch.as_tensor(one) for one in found], dim=1) - whole

@@ -29,6 +29,7 @@ from krepes.encoders.pretrain import chosen_loss, make_twins
 from krepes.encoders.recording import Recording
 from krepes.encoders.weighted_norm import WeightedBatchNorm
 from krepes.errors import InvalidInputError
+from krepes.influence.keeping import KeptRows
 from krepes.influence.lazy import (
     LAZY,
     LazyRowSteps,
@@ -36,18 +37,16 @@ from krepes.influence.lazy import (
     falling_eta,
     lazy_batches,
     lazy_loss,
-    scores,
 )
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import Measure, differentiate
+from krepes.influence.scoring import forms_of, score_all
 from krepes.influence.stepsize import near_step_size
 from krepes.influence.tables import open_to_others
 from krepes.influence.warm import warm_steps
 from krepes.processes import current
 from krepes.views import ViewStream
 
-TOGETHER = 4
-"""Outcomes whose cotangents of the moments, which are large, go through a step together."""
 Embed = Callable[[Batch], Tensor]
 Outcomes = Callable[[Embed], Tensor]
 """From a way to embed samples, ``(b, ...) -> (b, d)``, to all outcomes, ``(O,)``."""
@@ -200,18 +199,13 @@ def lazy(
     details: dict[str, Any] = {"steps": steps, "rank": linearised.R.shape[1]}
     measure = of_linearised(outcomes, linearised)
     if isinstance(loss, str) and loss in LAZY:
-        moments = linearised.moments(stream, draws, progress=progress)
+        kept = KeptRows(linearised, stream, draws)
+        moments = linearised.moments(stream, draws, rows_of=kept.made(progress))
         by_moments = LazySteps(LAZY[loss], moments, linearised.d, eta or 1.0, steps)
         by_moments, details["losses"] = falling_eta(by_moments) if eta is None else (by_moments, None)
-        w = moments.M.reshape(-1)
-        found = differentiate(by_moments, measure, w=w, memory_budget=memory_budget, group=TOGETHER, progress=progress)
-        found = us.share(found)  # another process's rounding is not mixed with the first one's
-        G = found.dw.T.reshape(-1, *moments.M.shape)
-        dw = torch.zeros(stream.n, len(G), dtype=torch.float64)
-        for chosen, rows in linearised.views(stream, draws, progress):
-            dw[chosen] += scores(G, moments, rows) / (draws * stream.n)
-        dw = us.summed(dw)
-        return Found(dw, found.values, time.monotonic() - began, details | {"eta": by_moments.eta, "draws": draws})
+        forms, values = forms_of(by_moments, measure, linearised.dtype, memory_budget, progress)
+        dw = score_all(kept, forms, len(values), memory_budget, progress)
+        return Found(dw, values, time.monotonic() - began, details | {"eta": by_moments.eta, "draws": draws})
     by_rows = LazyRowSteps(lazy_loss(loss), lazy_batches(linearised, stream, steps), linearised.d, 1.0, stream.n)
     by_rows, details["losses"] = falling_eta(by_rows) if eta is None else (replace(by_rows, eta=eta), None)
     w = torch.ones(stream.n, dtype=torch.float64)

@@ -25,6 +25,7 @@ from krepes.kernels.sketch import SketchedNTK
 from krepes.landmarks import LandmarkSelector, make_selector, select
 from krepes.landmarks.pool import open_pool
 from krepes.model.intake import width_explained
+from krepes.model.measuring import led, shared_mean
 from krepes.model.surrogate import Surrogate
 from krepes.processes import current
 
@@ -105,7 +106,7 @@ class Candidates:
             draw: Decides.
 
         Returns:
-            Places among the samples, ``(m,)``, sorted.
+            Places among the samples, ``(m,)``, sorted: those that the first process chose.
         """
         if self.m >= len(self.pool):
             return self.pool
@@ -122,8 +123,13 @@ class Candidates:
         if sketch is not None:
             kernel = model.transformed(Linear(memory_budget=budget), model.reference_ if seen is None else seen)
             kept = sketch.bytes_per_feature
-        with open_pool(read, self.pool, budget, raw=raw, kept=kept) as X:
-            return self.pool[select(X, self.m, kernel=kernel, method=self.selector, generator=draw)]
+
+        def choose(kernel: Kernel) -> Tensor:
+            with open_pool(read, self.pool, budget, raw=raw, kept=kept) as X:
+                return self.pool[select(X, self.m, kernel=kernel, method=self.selector, generator=draw)]
+
+        # Sketched features are made by all processes already; what is left is little.
+        return current().share(choose(kernel)) if sketch is not None else led(kernel, current(), choose)
 
     def _features(self, model: Surrogate, sketch: SketchedNTK, seen: Tensor | None, indices: Tensor) -> Tensor:
         """Return the features ``(b, q)`` of the samples ``indices`` ``(b,)``, made now unless they were seen."""
@@ -161,10 +167,12 @@ def look_at_samples(model: Surrogate, phases: Phases, given: Tensor | None) -> N
     centred, counted = model.transforms_[0], phases.encoder is not None
     with phases.open(REFERENCE, len(reference) if centred and counted else None):
         mean, seen = (None, None) if candidates is None else candidates.look(model)
+        if centred and mean is None and isinstance(model.base_kernel_, EmpiricalNTK):
+            mean = shared_mean(model.base_kernel_, current(), model.reference_)
         model.kernel_ = model.transformed(model.base_kernel_, model.reference_, mean)
     if candidates is None:
         assert given is not None
         model.landmarks_ = given
         return
     with phases.open(SELECTION, candidates.looks(centred) if counted else None):
-        model.landmarks_ = current().share(candidates.choose(model, seen, draw))
+        model.landmarks_ = candidates.choose(model, seen, draw)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from krepes import registry
+from krepes.data.files import foreign, named, require_file
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
 from krepes.influence import Outcome, custom, pull
@@ -80,6 +81,28 @@ def named_outcome(space: Workspace, text: str, *, label: str | None = None, aske
             f"an id or a column with spaces in quotes."
         )
     return make(space, *given, label=label)
+
+
+def listed_outcomes(space: Workspace, path: str) -> list[Asked]:
+    """Return the outcomes that a text file names, one in each line; empty lines and those that start with # are none.
+
+    Args:
+        space: The run.
+        path: The file.
+
+    Returns:
+        The outcomes, at least one.
+
+    Raises:
+        InvalidInputError: If the file cannot be read, names none, or a line names no outcome.
+    """
+    file = require_file(path, "a text file with an outcome in each line")
+    with foreign(f"{named(file)} cannot be read as text", "Save it as UTF-8, with an outcome in each line."):
+        lines = file.read_text(encoding="utf-8").splitlines()
+    said = {place: line for place, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")}
+    if not said:
+        raise InvalidInputError(f"{named(file)} names no outcome. Write one in each line: {_forms()}.")
+    return [named_outcome(space, line, asked_by=f"{named(file)}, line {place}") for place, line in said.items()]
 
 
 def _group_distance(space: Workspace, column: str, *, label: str | None) -> Asked:
