@@ -38,7 +38,7 @@ bench: $(VENV)/.bench   ## speed against other tools, in one run
 
 SCALE ?= standard
 reproduce: $(READY)     ## the tables and figures of the paper, from the data sets in KREPES_DATA
-	$(BIN)/krepes reproduce all --scale $(SCALE)
+	$(BIN)/krepes reproduce all --scale $(SCALE) --jobs 2
 	$(BIN)/krepes reproduce page --scale $(SCALE)
 
 reference: $(READY)     ## docs/reference.md, from the code

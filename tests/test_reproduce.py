@@ -13,7 +13,19 @@ from typer.testing import CliRunner
 from krepes.cli.app import app
 from krepes.errors import InvalidInputError
 from krepes.figures.style import new_figure
-from krepes.reproduce import SCALES, TARGETS, Findings, Scale, Target, find_target, recipe, reproduce, write_page
+from krepes.reproduce import (
+    SCALES,
+    TARGETS,
+    Findings,
+    Scale,
+    Target,
+    begin,
+    crew,
+    find_target,
+    recipe,
+    reproduce,
+    write_page,
+)
 from krepes.reproduce.claims import Claim, Reading
 from krepes.reproduce.stored import REPOSITORY
 from krepes.reproduce.tables import markdown, wide
@@ -120,10 +132,27 @@ def test_hours_are_those_of_the_paper_s_targets_and_of_every_seed(tmp_path, thre
 
 def test_all_runs_the_paper_s_targets_and_names_the_others(tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr("krepes.reproduce.reproduce", lambda target, *_, **__: ran.append(target.name) or PAPER)
+    monkeypatch.setattr("krepes.reproduce.begin", lambda target, *_, **__: lambda: ran.append(target.name) or PAPER)
     shown = CliRunner().invoke(app, ["reproduce", "all", "--out", str(tmp_path)])
     assert shown.exit_code == 0 and "intervention, planted" in " ".join(shown.output.split())
     assert ran == [name for name in TARGETS if name not in {"intervention", "planted"}]
+
+
+def of_a_process(trial):
+    rows = {"data": ["a"], "method": ["ours"], "value": [float(trial.seed)], "low": [float(torch.get_num_threads())]}
+    return Findings(pd.DataFrame(rows).assign(high=float(os.getpid())), {"first": new_figure(1.0)})
+
+
+def test_seeds_that_processes_share_give_the_same_result(tmp_path, three_seeds):
+    targets = [toy(of_a_process), replace(toy(of_a_process), name="other")]
+    with crew(2) as processes:
+        ends = [begin(target, "quick", None, tmp_path / "two", crew=processes) for target in targets]
+        shared = [end() for end in ends]
+    alone = [reproduce(target, "quick", None, tmp_path / "one") for target in targets]
+    for one, other in zip(shared, alone, strict=True):
+        assert one["mean"].tolist() == other["mean"].tolist() == [1.0] and one["seeds"].tolist() == [3]
+        assert one["low"].tolist() == [1.0] and one["high"].tolist() != other["high"].tolist()
+    assert (tmp_path / "two" / "other-quick-first.png").exists()
 
 
 def above(limit):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ def reproduce(
     retrain: Annotated[
         bool, typer.Option("--retrain", help="Train encoders anew; by default stored ones are used.")
     ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that share the seeds, of one thread each.")] = 1,
     out: o.Out = "results",
     data_dir: o.DataDir = None,
     page: Annotated[str, typer.Option(help="Where `page` writes all results of the scale.")] = "docs/reproduction.md",
@@ -36,8 +37,7 @@ def reproduce(
     """
     import pandas as pd
 
-    from krepes.reproduce import TARGETS, find_target, write_page
-    from krepes.reproduce import reproduce as run
+    from krepes.reproduce import TARGETS, begin, crew, find_target, write_page
 
     if name == "list":
         listed = [(target.name, target.what, ", ".join(target.data)) for target in TARGETS.values()]
@@ -48,14 +48,19 @@ def reproduce(
         return
     beyond = [target.name for target in TARGETS.values() if target.beyond]
     paper = [target for target in TARGETS.values() if not target.beyond]
-    for target in paper if name == "all" else [find_target(name)]:
-        chosen = {"only": only or (), "without": without or ()}
-        table = run(target, scale, data_dir, out, seeds=seeds, retrain=retrain, **chosen)
-        if as_json:
-            show_json(table)
-            continue
-        show_frame(table, target.what)
-        say(target.note)
-        say(f"{out}/{target.name}-{scale}.md")
+    chosen: dict[str, Any] = {"seeds": seeds, "only": only or (), "without": without or (), "retrain": retrain}
+    with crew(jobs) as processes:
+        begun = [
+            (target, begin(target, scale, data_dir, out, crew=processes, **chosen))
+            for target in (paper if name == "all" else [find_target(name)])
+        ]
+        for target, end in begun:
+            table = end()
+            if as_json:
+                show_json(table)
+                continue
+            show_frame(table, target.what)
+            say(target.note)
+            say(f"{out}/{target.name}-{scale}.md")
     if name == "all" and not as_json:
         say(f"Not in the paper, and run by name alone, since they retrain for hours: {', '.join(beyond)}.")

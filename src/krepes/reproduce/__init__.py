@@ -3,7 +3,7 @@
 from krepes.errors import InvalidInputError
 from krepes.reproduce.ablations import INIT, LANDMARKS
 from krepes.reproduce.alignment import ALIGNMENT
-from krepes.reproduce.base import Findings, Target, reproduce
+from krepes.reproduce.base import Findings, Target, begin, reproduce
 from krepes.reproduce.consistency import CONSISTENCY
 from krepes.reproduce.coverage import COVERAGE
 from krepes.reproduce.demographics import GROUPS
@@ -11,6 +11,7 @@ from krepes.reproduce.encoders import ENCODERS
 from krepes.reproduce.faithfulness import FAITHFULNESS
 from krepes.reproduce.intervention import INTERVENTION
 from krepes.reproduce.page import write_page
+from krepes.reproduce.parts import crew
 from krepes.reproduce.pictures import REPULSIVE, SAMPLES
 from krepes.reproduce.planted import PLANTED
 from krepes.reproduce.recipes import recipe
@@ -50,6 +51,8 @@ __all__ = [
     "Scale",
     "Target",
     "Trial",
+    "begin",
+    "crew",
     "find_target",
     "recipe",
     "reproduce",

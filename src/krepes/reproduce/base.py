@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from krepes.figures import render
 from krepes.reproduce import measured
 from krepes.reproduce.claims import Claim, decide
 from krepes.reproduce.measured import Measured
-from krepes.reproduce.parts import Findings, commit_of_code, run_part
+from krepes.reproduce.parts import Findings, Part, Work, commit_of_code, run_part
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
 from krepes.reproduce.trial import Trial
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["Findings", "Target", "redraw", "reproduce", "retell", "summarise"]
+__all__ = ["Findings", "Target", "begin", "redraw", "reproduce", "retell", "summarise"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,27 @@ def reproduce(
     without: Sequence[str] = (),
     retrain: bool = False,
 ) -> pd.DataFrame:
-    """Run a target over its seeds and write ``<name>-<scale>.json``, ``.md`` and ``.png``.
+    """Run a target over its seeds and write ``<name>-<scale>.json``, ``.md`` and ``.png``; `begin` has the arguments.
+
+    Returns:
+        One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
+    """
+    return begin(target, scale, data_dir, folder, seeds=seeds, only=only, without=without, retrain=retrain)()
+
+
+def begin(
+    target: Target,
+    scale: str,
+    data_dir: str | None,
+    folder: str | Path,
+    *,
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    retrain: bool = False,
+    crew: Executor | None = None,
+) -> Callable[[], pd.DataFrame]:
+    """Begin with a target; what is returned ends it, and returns and writes what `reproduce` does.
 
     Studies that an earlier call measured in the same folder, and this one does not, stay in the result.
 
@@ -94,9 +115,10 @@ def reproduce(
         only: Data sets to look at, if the target's are studies of their own; by default all.
         without: Methods to leave out, of those that the target says can be.
         retrain: Train encoders anew instead of using those of the repository.
+        crew: Processes that share the seeds, of this target and of others that were begun; by default none.
 
     Returns:
-        One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
+        What to call for the table.
     """
     size, folder = find_scale(scale), Path(folder)
     if seeds is not None:
@@ -106,22 +128,28 @@ def reproduce(
     _require_choice("--without", target, without, target.optional)
     commit = commit_of_code()
     trial = Trial(size, 0, data_dir, folder / "encoders", tuple(only), tuple(without), retrain)
-    parts = [run_part(target, replace(trial, seed=seed), folder, commit) for seed in range(size.seeds)]
+    trials = [replace(trial, seed=seed) for seed in range(size.seeds)]
+    work = Work(target.name, target.run)
+    waiting = [] if crew is None else [crew.submit(run_part, work, one, folder, commit) for one in trials]
+
+    def end() -> pd.DataFrame:
+        parts = [one.result() for one in waiting] or [run_part(work, one, folder, commit) for one in trials]
+        choices = {"data": list(only or target.data), "only": list(only), "without": list(without)}
+        return _conclude(
+            target, parts, {**choices, "sizes": asdict(size), "seeds": size.seeds, "commit": commit}, folder
+        )
+
+    return end
+
+
+def _conclude(target: Target, parts: Sequence[Part], run: dict[str, Any], folder: Path) -> pd.DataFrame:
+    """Return the table over all seeds, and write it with its figures."""
     table = summarise(target, pd.concat([part.rows for part in parts], ignore_index=True))
-    run = {
-        "data": list(only or target.data),
-        "only": list(only),
-        "without": list(without),
-        "sizes": asdict(size),
-        "seeds": size.seeds,
-        "commit": commit,
-        "seconds": sum(part.seconds for part in parts),
-        "versions": versions(),
-    }
+    scale = run["sizes"]["name"]
     now = {
         "target": target.name,
         "scale": scale,
-        "runs": [run],
+        "runs": [{**run, "seconds": sum(part.seconds for part in parts), "versions": versions()}],
         "table": measured.as_columns(table),
         "pictures": parts[0].pictures,
     }

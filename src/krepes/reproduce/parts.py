@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pandas as pd
+import torch
 
 from krepes.figures import render
 from krepes.reproduce.trial import Trial
@@ -46,19 +50,37 @@ class Part:
     seconds: float
 
 
-class Runnable(Protocol):
-    """What is run: a target."""
+@dataclass(frozen=True)
+class Work:
+    """What is run for each seed: the ``name`` of a target, and its function of a trial. Other processes can take it."""
 
-    @property
-    def name(self) -> str:
-        """On the command line."""
-
-    @property
-    def run(self) -> Callable[[Trial], Findings]:
-        """What one trial finds."""
+    name: str
+    run: Callable[[Trial], Findings]
 
 
-def run_part(target: Runnable, trial: Trial, folder: Path, commit: str) -> Part:
+@contextmanager
+def crew(jobs: int) -> Generator[Executor | None, None, None]:
+    """Start processes of one thread each that run parts; for one job there are none, and this process does it all.
+
+    Args:
+        jobs: How many.
+
+    Yields:
+        What parts are given to. If the block fails, parts that were not begun are dropped.
+    """
+    if jobs == 1:
+        yield None
+        return
+    fresh = get_context("spawn")  # threads of torch do not survive a fork
+    with ProcessPoolExecutor(jobs, mp_context=fresh, initializer=torch.set_num_threads, initargs=(1,)) as processes:
+        try:
+            yield processes
+        except BaseException:
+            processes.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def run_part(target: Work, trial: Trial, folder: Path, commit: str) -> Part:
     """Return what a trial finds, read from disk if the same commit has found it before.
 
     Args:

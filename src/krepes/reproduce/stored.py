@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from torch import nn
 
 from krepes.encoders import load_encoder, save_weights
@@ -45,18 +46,25 @@ def stored_encoder(
     Returns:
         The encoder, in eval mode.
     """
-    found = [
-        folder / f"{name}.safetensors" for folder in folders if _recipe(folder / f"{name}.json") == _plain(settings)
-    ]
-    path = found[0] if found else folders[-1] / f"{name}.safetensors"
-    if not found:
+    path = _found(name, settings, folders)
+    if path is None:
+        path = folders[-1] / f"{name}.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
-        checkpoint = path.with_suffix(".checkpoint")
-        store(train(checkpoint), settings, path)
-        checkpoint.unlink(missing_ok=True)
+        with FileLock(path.with_suffix(".lock")):  # of processes that need it at the same time, one trains it
+            if _found(name, settings, folders) is None:
+                checkpoint = path.with_suffix(".checkpoint")
+                store(train(checkpoint), settings, path)
+                checkpoint.unlink(missing_ok=True)
+        path.with_suffix(".lock").unlink(missing_ok=True)
     _require_hash(path)
     architecture, options = choice
     return load_encoder(architecture, path, **options).encoder.float().eval()
+
+
+def _found(name: str, settings: Settings, folders: Sequence[Path]) -> Path | None:
+    """Return the weights of the first folder that has them by this recipe."""
+    has = [folder for folder in folders if _recipe(folder / f"{name}.json") == _plain(settings)]
+    return has[0] / f"{name}.safetensors" if has else None
 
 
 def store(encoder: nn.Module, settings: Settings, path: Path) -> None:
