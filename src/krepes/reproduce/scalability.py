@@ -135,8 +135,8 @@ SCALABILITY = Target(
     across="method",
     run=run,
     note="Barlow Twins, h = 32; CPU seconds on one machine, side by side in one run. The full kernel takes every row "
-    "as a landmark (two views each): its rows grow as n², its algebra (principal components, the step) as n³. Exponents are "
-    "slopes of log time over log n, under n = 0.",
+    "as a landmark (two views each): its rows grow as n², its algebra (principal components, the step) as n³. "
+    "Exponents are slopes of log time over log n, under n = 0.",
     draw=draw,
     judge=judge,
 )
