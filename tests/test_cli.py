@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from krepes.cli.app import app, main
 from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
+from krepes.runs import answers
 from krepes.runs.augment import open_stream
 from krepes.runs.dataset import open_dataset, split
 from krepes.runs.opening import open_run
@@ -104,6 +105,19 @@ def test_audit_carries_its_baselines(run):
         methods = {row["method"] for row in found["audits"][name]["table"]}
         assert {"influence", "kernel", "random", "latent cosine"} <= methods, name
     assert set(found["missing"]) == {"proxy", "concepts"} and "--sensitive" in found["missing"]["proxy"]
+
+
+def test_audits_look_at_a_part_of_very_many_samples_and_say_so(run, tmp_path, monkeypatch):
+    whole = json.loads(invoke("audit", run, "--json"))
+    assert whole["test samples"] == "48"
+    monkeypatch.setattr(answers, "LOOKED_AT", 20)
+    found = json.loads(invoke("audit", run, "--json"))
+    assert found["test samples"] == "20 of 48, evenly spaced"
+    figures = {row["measure"]: row["value"] for row in found["audits"]["trust"]["table"]}
+    assert figures["test samples"] == 20
+    assert "looked at: 20 of 48" in invoke("audit", run)
+    invoke("report", run, "--out", tmp_path / "r.html", "--no-counterfactual")
+    assert "20 of 48, evenly spaced" in (tmp_path / "r.html").read_text()
 
 
 def test_report_from_data_in_one_command_with_other_seeds_and_all_of_it_as_json(table, tmp_path):

@@ -17,7 +17,7 @@ from krepes.kernels.classic import RBF
 from krepes.landmarks import RPCholesky, pool
 from krepes.landmarks.pool import open_pool
 from krepes.model import Krepes
-from krepes.views import GaussianNoise, ViewStream
+from krepes.views import GaussianNoise, Identity, ViewStream
 from peak import peak_rise
 
 D, TIGHT = 500, 400_000  # 300 samples of 2000 bytes take more than half of the tight budget
@@ -40,13 +40,13 @@ def test_candidates_beyond_the_budget_go_to_a_file_and_the_same_landmarks_are_ch
 ):
     whole = model(landmarks=selector).fit(X)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    made, new_file = [], pool._new_file
-    monkeypatch.setattr(pool, "_new_file", lambda *args: made.append(args[0].exists()) or new_file(*args))
+    made, in_file = [], pool.in_file
+    monkeypatch.setattr(pool, "in_file", lambda *args: made.append(in_file(*args)) or made[-1])
     stream = ViewStream(X, GaussianNoise(0.1), batch_size=16)
     read, plain = [], stream.plain
     monkeypatch.setattr(stream, "plain", lambda indices: read.append(len(indices)) or plain(indices))
     tight = model(landmarks=selector, memory_budget=TIGHT).fit(stream)
-    assert made == [False]
+    assert [type(one) for one in made] == [np.memmap]
     assert max(read) * 4 * D <= TIGHT / 2
     assert tight.landmarks_.equal(whole.landmarks_)
     assert_close(tight.A_, whole.A_, rtol=1e-4, atol=1e-5 * float(whole.A_.abs().max()))  # float32 rows in other chunks
@@ -63,7 +63,8 @@ def test_a_pool_keeps_the_nesting_and_the_order(generator, tmp_path, monkeypatch
 
     for size, files in ((10**6, 0), (30 * 28 * 4, 0), (30 * 28 * 4 - 1, 1)):
         with open_pool(read, indices, Budget(size), raw=28, kept=28) as found:
-            assert len(list(tmp_path.rglob("*"))) == (3 if files else 0)  # a folder and two files
+            assert [isinstance(leaf, np.memmap) for leaf in found.values()] == [bool(files)] * 2
+            assert not list(tmp_path.iterdir())  # a file without a name goes with its last use, whatever happens
             assert_close(batches.take(found, slice(None)), read(indices), rtol=0, atol=0)
         assert not list(tmp_path.iterdir())
 
@@ -169,3 +170,24 @@ def test_many_large_candidates_stay_within_the_budget(tmp_path):
     gained = peak_rise(code, tmp_path / "x")
     print(f"peak gained {gained / 2**20:.0f} MiB")
     assert gained < 2**27
+
+
+def test_reference_and_landmarks_beyond_their_share_lie_in_files_and_change_nothing(tmp_path):
+    X = torch.randn(60, 3, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Flatten()).double()
+    stream = ViewStream(X, Identity(), p=2)
+    how = {"m": 12, "h": 4, "reference": 40, "progress": False}
+    whole = Krepes(encoder, **how).fit(stream)
+    small = Krepes(encoder, memory_budget="1M", **how).fit(stream)
+    assert isinstance(whole.points_, torch.Tensor) and isinstance(whole.reference_, torch.Tensor)
+    for name in ("points_", "reference_"):
+        assert isinstance(getattr(small, name), np.memmap)
+        np.testing.assert_array_equal(getattr(small, name), getattr(whole, name).numpy())
+    torch.testing.assert_close(small.A_, whole.A_, rtol=1e-8, atol=1e-10)
+    small.save(tmp_path / "run")
+    again = Krepes.load(tmp_path / "run", encoder)
+    assert isinstance(again.points_, np.memmap) and isinstance(again.reference_, np.memmap)
+    torch.testing.assert_close(again.transform(X), small.transform(X), rtol=0, atol=0)
+    whole.save(tmp_path / "whole")
+    assert isinstance(Krepes.load(tmp_path / "whole", encoder).points_, torch.Tensor)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 Pair = tuple[Labels, Labels]
 """Labels of the training rows and of the test samples, in their order."""
-
 DEEPEST = 50
 ORDER = ("influence", "directional", "latent cosine", "kernel", "input distance", "random")
 
@@ -76,6 +75,7 @@ class Study:
         listed: Samples to list with their landmarks, those to show in depth among them.
         standing: The findings of this run beside those of others.
         title: What the data are called.
+        drawn_from: How many samples they were drawn from, evenly spaced; by default they are all.
     """
 
     model: Krepes
@@ -108,6 +108,7 @@ class Study:
     listed: int = 100
     standing: Comparison | None = None
     title: str = "KREPES report"
+    drawn_from: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse material that does not belong together, before anything expensive is computed."""
@@ -191,8 +192,7 @@ class Study:
     @cached_property
     def listing(self) -> Attribution:
         """Of the samples to list."""
-        ids = [self.test_id(place) for place in self.places.tolist()]
-        return attribute(self.model, self.test(self.places), ids=ids)
+        return attribute(self.model, self.test(self.places), ids=[self.test_id(i) for i in self.places.tolist()])
 
     def test_id(self, place: int) -> Any:
         """Return the id of a test sample."""

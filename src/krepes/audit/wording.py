@@ -81,3 +81,13 @@ def count(n: int, noun: str) -> str:
 def quoted(value: Any) -> str:
     """Return a name from the data in quotation marks."""
     return f"“{text(value)}”"
+
+
+def drawn(size: int, whole: int | None) -> str:
+    """Return how many samples there are, and of how many if they were drawn.
+
+    Example:
+        >>> drawn(48, None), drawn(20_000, 200_000)
+        ('48', '20,000 of 200,000, evenly spaced')
+    """
+    return f"{size:,}" if whole is None else f"{size:,} of {whole:,}, evenly spaced"

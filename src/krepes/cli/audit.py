@@ -44,6 +44,7 @@ def audit(
     Example: [bold]krepes audit runs/income --group sex --label income[/]
     """
     from krepes.audit.base import run_audits
+    from krepes.audit.wording import drawn
     from krepes.runs.answers import study
 
     audits = registry.chosen(registry.AUDITS, only, "--only")
@@ -51,8 +52,9 @@ def audit(
     asked = study(space, groups=group or (), label=label, predictions=predictions, concepts=concept or ())
     found, missing = run_audits(asked, audits)
     if as_json:
+        looked = drawn(asked.t, asked.drawn_from)
         results = {name: result.to_dict() for name, result in found.items()}
-        show_json({"notes": space.notes, "audits": results, "missing": missing})
+        show_json({"notes": space.notes, "test samples": looked, "audits": results, "missing": missing})
         return
     _show_findings(asked, found)
     if everything:
@@ -66,7 +68,10 @@ def audit(
 def _show_findings(asked: Study, found: dict[str, AuditResult]) -> None:
     """Print the light and one line for each audit, most news first."""
     from krepes.audit.light import WORDS, light_of, rules
+    from krepes.audit.wording import drawn
 
+    if asked.drawn_from is not None:
+        say(f"Held-out samples that were looked at: {drawn(asked.t, asked.drawn_from)}.")
     held = rules(asked, found)
     if held:
         light = light_of(held)

@@ -77,8 +77,9 @@ class EmpiricalNTK(Kernel):
         """Return ``K``, ``(n, m)``; both sides go through the network together where they fit into one chunk."""
         n, m = batches.count(X), batches.count(Y)
         self.tangent.probe(X)
-        together = _together(X, Y)
-        if together is None or n + m > chunk_size(self.tangent, self.budget, columns=m):
+        fits = n + m <= chunk_size(self.tangent, self.budget, columns=m)
+        together = _together(X, Y) if fits else None
+        if together is None:
             return super().__call__(X, Y)
         forms = self.tangent.forms(together)
         prepared = Prepared(m, self.budget, self.contraction)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from krepes import batches
 from krepes.batches import Batch
 from krepes.budget import Budget
-from krepes.errors import InvalidInputError
-from krepes.storage import mapped
+from krepes.views.holding import in_file
 
 
 @contextmanager
@@ -38,8 +31,8 @@ def open_pool(
         kept: Bytes per sample of what ``read`` returns.
 
     Yields:
-        A batch of ``c`` samples, in memory or mapped from a file that is removed on leaving, also after an error; of a
-        mapped one `batches.take` keeps no page in memory.
+        A batch of ``c`` samples, in memory or mapped from a temporary file that goes with its last use; of a mapped
+        one `batches.take` keeps no page in memory.
     """
     c = len(indices)
     if budget.fits(c * max(raw, kept), share=1 / 4):
@@ -49,65 +42,4 @@ def open_pool(
     if budget.fits(c * kept, share=1 / 4):
         yield batches.concatenate([read(part) for part in parts])
         return
-    with tempfile.TemporaryDirectory(prefix="krepes-") as folder:
-        yield _on_disk(read, parts, c, Path(folder))
-
-
-def _on_disk(read: Callable[[Tensor], Batch], parts: tuple[Tensor, ...], c: int, folder: Path) -> Batch:
-    """Return all candidates as a batch of mapped arrays."""
-    files: list[np.ndarray[Any, Any]] = []
-    start = 0
-    for number, part in enumerate(parts):
-        leaves, nesting = pytree.tree_flatten(read(part))
-        if not files:
-            files = [_new_file(folder / str(i), c, leaf) for i, leaf in enumerate(leaves)]
-        for i, leaf in enumerate(leaves):
-            values, place = leaf.detach().cpu(), folder / f"{i}-{number}"
-            if values.shape[1:] != files[i].shape[1:]:
-                values, files[i] = _of_one_length(values, files[i], start, place)
-            mapped.write(files[i], start, _plain(values).numpy())
-        start += len(part)
-    return pytree.tree_unflatten(files, nesting)
-
-
-def _of_one_length(
-    values: Tensor, file: np.ndarray[Any, Any], start: int, place: Path
-) -> tuple[Tensor, np.ndarray[Any, Any]]:
-    """Return tokens ``(b, length)`` and the file of those before them at one length: zeros behind, as in `padded`.
-
-    Args:
-        values: The new ones.
-        file: Holds ``start`` samples so far.
-        start: How many.
-        place: For a new file, where the new ones are longer.
-
-    Returns:
-        Both at the greater length.
-
-    Raises:
-        InvalidInputError: If they differ in more than a length.
-    """
-    if values.ndim != 2 or file.ndim != 2:
-        raise InvalidInputError(
-            f"candidates for landmarks have shapes {tuple(file.shape[1:])} and {tuple(values.shape[1:])}: all samples "
-            f"must have one shape; only batches of tokens may differ in length."
-        )
-    missing = file.shape[1] - values.shape[1]
-    if missing > 0:
-        return torch.nn.functional.pad(values, (0, missing)), file
-    longer = mapped.new_file(place, (len(file), values.shape[1]), file.dtype)
-    for rows in mapped.spans(start, longer[:1].nbytes):
-        longer[rows, : file.shape[1]] = file[rows]
-        mapped.release(longer)
-        mapped.release(file)
-    return values, longer
-
-
-def _new_file(path: Path, c: int, like: Tensor) -> np.ndarray[Any, Any]:
-    """Return an array of ``c`` samples in a new file."""
-    return mapped.new_file(path, (c, *like.shape[1:]), _plain(like[:0].cpu()).numpy().dtype)
-
-
-def _plain(values: Tensor) -> Tensor:
-    """Return values in a type that NumPy has; float32 holds every bfloat16."""
-    return values.float() if values.dtype == torch.bfloat16 else values
+    yield in_file(read, parts)

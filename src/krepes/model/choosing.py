@@ -28,6 +28,7 @@ from krepes.model.intake import width_explained
 from krepes.model.measuring import led, shared_mean
 from krepes.model.surrogate import Surrogate
 from krepes.processes import current
+from krepes.views.holding import held
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def look_at_samples(model: Surrogate, phases: Phases, given: Tensor | None) -> N
     if isinstance(model.kernel, (EmpiricalNTK, SketchedNTK)):
         phases.encoder = model.kernel.tangent.encoder
     with phases.open(KERNEL), width_explained(model.kernel, model.encoding_):
-        model.reference_ = model.stream_.plain(reference)
+        model.reference_ = held(model.stream_.plain, reference, model._budget)
         model.set_base(model.reference_, model.kernel_kind)
         candidates = None if given is not None else Candidates.of(model, model.landmarks, pool, reference)
         phases.encoder = model.encoder_

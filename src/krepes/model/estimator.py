@@ -19,7 +19,6 @@ import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from torch import Tensor, nn
 
-from krepes import batches
 from krepes._checks import require_range
 from krepes.budget import DEFAULT_BUDGET, MemoryBudget
 from krepes.encoders.outputs import Output, describe_output
@@ -36,6 +35,7 @@ from krepes.model.readable import readable
 from krepes.model.removal import Removable
 from krepes.objectives import OBJECTIVES, Objective, make_objective
 from krepes.processes import current
+from krepes.views.holding import held_views
 
 AFTER_THE_PASS = frozenset({"objective", "h", "init", "damping", "relative", "steps", "tol"})
 NOT_PLAIN = frozenset({"kernel", "objective", "landmarks", "augment", "device"})
@@ -185,7 +185,7 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.landmark_ids_ = [names[index] for index in self.landmarks_.tolist()]
         counted = phases.encoder is not None
         with phases.open(LANDMARKS, self.p_ * self.m_ if counted else None):
-            self.points_ = batches.map_tensors(lambda x: x.flatten(0, 1), self.stream_.views_of(self.landmarks_))
+            self.points_ = held_views(self.stream_, self.landmarks_, self._budget)
             known = self.set_points(diagonal=getattr(self.objective_, "needs_trace", False))
         with phases.open(PASS, self.p_ * (self.n_samples_ - self.m_)) if counted else nullcontext():
             self.data_ = collect(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from krepes import batches
 from krepes._describe import Description
 from krepes.batches import Batch
+from krepes.budget import Budget
 from krepes.data.tabular import TabularEncoder
 from krepes.encoders.outputs import Output
 from krepes.engine.init import ENCODER
@@ -28,6 +29,7 @@ from krepes.kernels.base import Kernel
 from krepes.model.readable import readable, require_arrays, require_manifest
 from krepes.model.surrogate import Surrogate
 from krepes.runs.store import flatten_batch, read_run, unflatten_batch, versions, write_run
+from krepes.views.holding import SHARE
 
 FORWARD = 1e-2
 """How far kernel values may be from those of the run: other hardware rounds otherwise, and may flip a few ReLUs."""
@@ -151,7 +153,7 @@ class StoredModel:
         Returns:
             The stored model; a folder that holds none of this version is refused.
         """
-        arrays, manifest = read_run(folder)
+        arrays, manifest = read_run(folder, _stays)
         require_manifest(manifest, folder)
         with readable(folder):
             points, extra = unflatten_batch("points", arrays), manifest["moments"]
@@ -222,3 +224,10 @@ class StoredModel:
                 f"the kernel given to load has the weights and settings of {folder}, but at its landmark points it "
                 f"differs by {gap:.1e} relative: the forward pass is another one. Pass the encoder of the run."
             )
+
+
+def _stays(manifest: Mapping[str, Any], name: str, size: int) -> bool:
+    """Return whether samples stay in the file: those of more than a part of the budget, as while it was fitted."""
+    samples = name.startswith(("points", "reference"))
+    budget = manifest.get("parameters", {}).get("memory_budget")
+    return samples and isinstance(budget, int) and budget > 0 and not Budget(budget).fits(size, share=SHARE)

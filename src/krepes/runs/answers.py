@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from krepes.runs.retraining import how_to_replay
 from krepes.runs.uses import column_uses
 from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
+from krepes.views.source import evenly_spaced
 
 
 def made_of(space: Workspace, ids: Sequence[Any], k: int) -> pd.DataFrame:
@@ -71,6 +73,8 @@ def along_concept(space: Workspace, id: Any, column: str, value: str) -> Outcome
     return along(space.model, space.samples([id]), found.v, in_model=space.model.init != ENCODER, name=name)
 
 
+LOOKED_AT = 20_000
+"""Held-out samples that audits and report look at, at most."""
 SECONDS = 120.0
 """What "auto" may take for the influence of a report."""
 
@@ -109,6 +113,7 @@ def study(
     Returns:
         The study.
     """
+    held_out, space = len(space.test), looked_at(space)
     label = label or space.settings.label
     named = list(dict.fromkeys([*space.settings.sensitive, *groups]))
     space.require_columns(named, label)
@@ -144,7 +149,18 @@ def study(
         columns=column_uses(space, named, label),
         run=str(space.folder),
         title=f"KREPES report on {space.title}",
+        drawn_from=None if held_out == len(space.test) else held_out,
     )
+
+
+def looked_at(space: Workspace) -> Workspace:
+    """Return a workspace with so many held-out samples as audits look at, evenly spaced, or as it is if it has fewer.
+
+    Shares of 20,000 samples have an error of 0.35 points at most; time and memory of audits grow with their number.
+    """
+    if len(space.test) <= LOOKED_AT:
+        return space
+    return replace(space, test=space.test[evenly_spaced(len(space.test), LOOKED_AT)])
 
 
 def _features(space: Workspace) -> FeatureSpace | None:

@@ -33,6 +33,7 @@ from krepes.runs.footprint import Sizes, resident, stored_bytes
 from krepes.runs.scaling import OPENING, SAVING, TRAINING, Counts, Work, of_table, work_of
 from krepes.runs.settings import Settings
 from krepes.views import ViewStream
+from krepes.views.holding import memory_of
 from krepes.views.source import RowsOf
 from krepes.views.stream import FINGERPRINT_SAMPLES
 
@@ -117,30 +118,30 @@ def phases(model: Krepes, stream: ViewStream, held: int) -> tuple[list[dict[str,
     chosen = _selection_seconds(model, candidates, looks, rates)
     points, rest = model.p_ * model.m_, model.p_ * (stream.n - model.m_)
     size, sample = Sizes.of(model, candidates), batches.sample_bytes(model.reference_)
-    kept = held + r * sample + size.mean
+    held, shown = held + memory_of(r, sample, model._budget), memory_of(points, sample, model._budget)
+    kept = held + size.mean
     moments = isinstance(model.objective_, MomentObjective)
     on_disk, summed = (0, size.moments) if moments else (stream.n * model.p_ * size.width * 4, 0)
-    batch = (2 * model.p_ + 1) * stream.batch_size * sample
     solved = solve_seconds(model, size.width)
     rows = [
-        _row(KERNEL, work.spent[KERNEL].samples, kernel_seconds + r * rates.read, held + r * sample, 0),
+        _row(KERNEL, work.spent[KERNEL].samples, kernel_seconds + r * rates.read, held, 0),
         _row(REFERENCE, looked * tangent, looked * rates.look, kept + size.work, 0),
         _row(SELECTION, _about(looks, candidates) * tangent, chosen, kept + size.work + size.pool, size.pool_disk),
         _row(
             LANDMARKS,
             points * tangent,
             model.m_ * rates.views + points * (rates.enter + max(rates.row - rates.enter, 0.0)),
-            kept + size.work + points * sample + size.sides,
+            kept + size.work + shown + size.sides,
             size.sides_disk,
         ),
         _row(
             PASS,
             rest * tangent,
             rest * rates.row + stream.n * (rates.views + rates.sums * moments),
-            kept + size.work + points * sample + size.sides + batch + summed,
+            kept + size.work + shown + size.sides + (2 * model.p_ + 1) * stream.batch_size * sample + summed,
             size.sides_disk + on_disk,
         ),
-        _row(SOLVE, 0, solved, kept + points * sample + size.sides + 2 * summed, on_disk),
+        _row(SOLVE, 0, solved, kept + shown + size.sides + 2 * summed, on_disk),
     ]
     sketched = candidates is not None and candidates.sketch is not None
     counts = Counts(stream.n, model.p_, model.m_, looked, _about(looks, candidates), sketched, moments)

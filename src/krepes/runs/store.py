@@ -12,12 +12,13 @@ import json
 import platform
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -25,6 +26,9 @@ from krepes.batches import Batch
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.storage.files import make_folder, publish, publish_hashed, sha256_of
 from krepes.storage.tensorstream import read_stream, write_stream
+
+Array = Tensor | np.ndarray
+Stays = Callable[[Mapping[str, Any], str, int], bool]
 
 FORMAT = 2
 MARKER, MANIFEST, SIGNATURE = "KREPES-RUN", "manifest.json", "signature.json"
@@ -87,7 +91,7 @@ def _require_ours(folder: Path) -> None:
 
 def write_run(
     folder: str | Path,
-    arrays: Mapping[str, Tensor],
+    arrays: Mapping[str, Any],
     manifest: Mapping[str, Any],
     files: Mapping[str, bytes] | None = None,
     rows: Path | None = None,
@@ -96,7 +100,7 @@ def write_run(
 
     Args:
         folder: Where to; see `require_place`.
-        arrays: Named tensors.
+        arrays: Named tensors, or arrays that are mapped from a file.
         manifest: Plain JSON values.
         files: Further files by name, such as the weights of the encoder.
         rows: A finished row store to move into the run.
@@ -148,14 +152,15 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     return {**manifest, "run_sha256": claimed}
 
 
-def read_run(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_run(folder: str | Path, stays: Stays | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arrays and the manifest of a run, after every hash but that of kernel rows was checked.
 
     Args:
         folder: What `write_run` wrote.
+        stays: Says of the manifest, a name and a number of bytes whether they stay in the file.
 
     Returns:
-        The arrays and the manifest.
+        The arrays, those that stay in the file mapped from it, and the manifest.
 
     Raises:
         RunFolderError: If the folder is missing, truncated, altered, of another format, or not ours.
@@ -165,7 +170,8 @@ def read_run(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if not name.startswith(f"{ROWS}/"):
             require_file(folder, manifest, name)
     try:
-        return read_stream(file_path(folder, manifest, ARRAYS)), manifest
+        left = None if stays is None else partial(stays, manifest)
+        return read_stream(file_path(folder, manifest, ARRAYS), left), manifest
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise RunFolderError(f"the arrays of {folder} cannot be read ({error}). Fit the run again.") from error
 
@@ -251,8 +257,8 @@ def _digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def flatten_batch(prefix: str, X: Batch) -> dict[str, Tensor]:
-    """Return a batch as named tensors: a tensor, or one dict, tuple or list of tensors.
+def flatten_batch(prefix: str, X: Batch) -> dict[str, Any]:
+    """Return a batch as named tensors or arrays: one, or one dict, tuple or list of them.
 
     Args:
         prefix: Start of every name.
@@ -264,17 +270,17 @@ def flatten_batch(prefix: str, X: Batch) -> dict[str, Tensor]:
     Raises:
         InvalidInputError: If the batch is nested deeper.
     """
-    named = {prefix: X} if isinstance(X, Tensor) else {}
+    named = {prefix: X} if isinstance(X, Array) else {}
     if isinstance(X, dict):
         named = {f"{prefix}.{key}": value for key, value in X.items()}
     elif isinstance(X, (tuple, list)):
         named = {f"{prefix}/{i}": value for i, value in enumerate(X)}
-    if not named or not all(isinstance(value, Tensor) for value in named.values()):
+    if not named or not all(isinstance(value, Array) for value in named.values()):
         raise InvalidInputError("only tensors, and one dict, tuple or list of tensors, can be saved in a run folder.")
     return named
 
 
-def unflatten_batch(prefix: str, arrays: dict[str, Tensor]) -> Batch:
+def unflatten_batch(prefix: str, arrays: Mapping[str, Any]) -> Batch:
     """Return the batch that `flatten_batch` named."""
     if prefix in arrays:
         return arrays[prefix]

@@ -13,6 +13,7 @@ from krepes.model import Krepes
 from krepes.runs.dataset import Dataset
 from krepes.runs.settings import flag
 from krepes.views import ViewStream
+from krepes.views.holding import memory_of
 
 logger = logging.getLogger("krepes")
 
@@ -38,7 +39,7 @@ def within_budget(stream: ViewStream, budget: Budget) -> ViewStream:
 
 
 def beside_held(model: Krepes, dataset: Dataset, stream: ViewStream) -> int:
-    """Return what is left of a model's budget beside what is held all the time: table, reference and landmarks.
+    """Return what is left of a model's budget beside what is in memory all the time: table, reference and landmarks.
 
     Args:
         model: Not fitted yet.
@@ -49,8 +50,9 @@ def beside_held(model: Krepes, dataset: Dataset, stream: ViewStream) -> int:
         Bytes; at least a quarter of the budget, which is said where it is too little.
     """
     budget = Budget.of(model.memory_budget)
-    points = min(model.reference, stream.n) + model.m * stream.p
-    held = dataset.held + points * batches.sample_bytes(stream.source.take(torch.arange(1)))
+    each = batches.sample_bytes(stream.source.take(torch.arange(1)))
+    samples = (min(model.reference, stream.n), model.m * stream.p)
+    held = dataset.held + sum(memory_of(count, each, budget) for count in samples)
     left = max(budget.bytes - held, budget.bytes // 4)
     if left > budget.bytes - held:
         logger.warning(

@@ -7,13 +7,16 @@ another one when it reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor
+
+from krepes.storage import mapped
 
 Write = Callable[[Any], Any]
 
@@ -37,50 +40,72 @@ NAMES = {dtype: name for name, dtype in TYPES.items()}
 ORDER = list(TYPES)
 
 
-def write_stream(write: Write, tensors: Mapping[str, Tensor]) -> None:
+def write_stream(write: Write, tensors: Mapping[str, Tensor | mapped.Array]) -> None:
     """Write tensors as one safetensors file.
 
     Args:
         write: Takes the bytes one piece after the other, such as the ``write`` of a file.
-        tensors: By name.
+        tensors: By name; of an array that is mapped from a file no page stays in memory.
     """
-    listed = sorted(tensors, key=lambda name: (ORDER.index(NAMES[tensors[name].dtype]), name))
+    types = {name: NAMES[_dtype(x)] for name, x in tensors.items()}
+    listed = sorted(tensors, key=lambda name: (ORDER.index(types[name]), name))
     about, end = dict[str, Any](), 0
     for name in listed:
         start, end = end, end + tensors[name].nbytes
         shape = list(tensors[name].shape)
-        about[name] = {"dtype": NAMES[tensors[name].dtype], "shape": shape, "data_offsets": [start, end]}
+        about[name] = {"dtype": types[name], "shape": shape, "data_offsets": [start, end]}
     head = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
     head += b" " * (-len(head) % 8)
     write(len(head).to_bytes(8, "little") + head)
     for name in listed:
-        write(_bytes_of(tensors[name].detach().cpu().contiguous()))
+        for piece in _pieces(tensors[name]):
+            write(_bytes_of(piece))
 
 
-def read_stream(path: Path) -> dict[str, Tensor]:
+def read_stream(path: Path, stays: Callable[[str, int], bool] | None = None) -> dict[str, Any]:
     """Read a safetensors file, each tensor into memory of its own.
 
     Args:
         path: The file; what its header says is checked by the format's library first, which raises its own errors.
+        stays: Says of a name and a number of bytes whether they stay in the file.
 
     Returns:
-        Tensors by name, on the CPU.
+        Tensors by name, on the CPU; those that stay in the file are arrays that are mapped from it.
 
     Raises:
         ValueError: If it was cut off since.
     """
     with safe_open(path, framework="pt") as checked:
         names = list(checked.keys())
-    found: dict[str, Tensor] = {}
+    found: dict[str, Any] = {}
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         about = json.loads(file.read(size))
         for name in names:
-            file.seek(8 + size + about[name]["data_offsets"][0])
-            found[name] = torch.empty(about[name]["shape"], dtype=TYPES[about[name]["dtype"]])
+            (first, last), shape = about[name]["data_offsets"], tuple(about[name]["shape"])
+            dtype = TYPES[about[name]["dtype"]]
+            if stays is not None and dtype != torch.bfloat16 and stays(name, last - first):
+                kind = torch.empty(0, dtype=dtype).numpy().dtype
+                found[name] = np.memmap(path, mode="r", dtype=kind, offset=8 + size + first, shape=shape)
+                continue
+            file.seek(8 + size + first)
+            found[name] = torch.empty(shape, dtype=dtype)
             if file.readinto(_bytes_of(found[name])) != found[name].nbytes:
                 raise ValueError(f"{path} ends inside {name}")
     return found
+
+
+def _dtype(x: Tensor | mapped.Array) -> torch.dtype:
+    return x.dtype if isinstance(x, Tensor) else torch.from_numpy(np.empty(0, x.dtype)).dtype
+
+
+def _pieces(x: Tensor | mapped.Array) -> Iterator[Tensor]:
+    """Yield the content of a tensor as it is, that of an array in pieces."""
+    if isinstance(x, Tensor):
+        yield x.detach().cpu().contiguous()
+        return
+    for part in mapped.spans(len(x), x[:1].nbytes):
+        yield torch.from_numpy(mapped.read(x, part))
 
 
 def _bytes_of(x: Tensor) -> memoryview:

@@ -7,7 +7,7 @@ from typing import Any
 
 from krepes.audit.columns import ROLES
 from krepes.audit.study import Study
-from krepes.audit.wording import count, listing, text
+from krepes.audit.wording import count, drawn, listing, text
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.report.blocks import Block, Cell, Facts, Table, Warnings
 from krepes.report.content import Section
@@ -29,7 +29,7 @@ def provenance(study: Study) -> Section:
     )
     items = [
         ("Training data", _data(study)),
-        ("Test samples", f"{study.t:,}"),
+        ("Test samples", drawn(study.t, study.drawn_from)),
         ("Encoder", _encoder(study, kernel.get("weights_sha256", ""))),
         ("Kernel", _settings(kernel, skip={"weights_sha256", "encoder", "parameter_count"})),
         ("Why this kernel", str(model.kernel_choice_)),
