@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,26 @@ from krepes.encoders.outputs import pick
 
 TEXT = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 768}
 PICTURE = {"image_size": 64, "patch_size": 8}
+OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
+
+
+def import_library(name: str) -> Any:
+    """Return a library; of a torchvision whose compiled part is for another torch, what is plain Python.
+
+    Its networks need nothing else, but without the names of two operators neither it nor timm or transformers can be
+    imported.
+    """
+    if not hasattr(torch.ops.torchvision, "nms"):
+        try:
+            importlib.import_module("torchvision")
+        except RuntimeError:
+            for part in [part for part in sys.modules if part.split(".")[0] == "torchvision"]:
+                del sys.modules[part]
+            for operator in ("nms", "qnms"):
+                OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        except ImportError:
+            pass
+    return importlib.import_module(name)
 
 
 @dataclass(frozen=True)
@@ -29,7 +50,7 @@ class Architecture:
     def build(self) -> nn.Module:
         """Return the network with random weights, of which none is zero or one for lack of training."""
         torch.manual_seed(0)
-        network = Picked(self.make(importlib.import_module(self.library)), self.output).eval()
+        network = Picked(self.make(import_library(self.library)), self.output).eval()
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.add_(0.02 * torch.randn_like(parameter))

@@ -1,6 +1,5 @@
 """What a fit asks of its encoder, counted: one look per candidate, per landmark point, and per view in the pass."""
 
-import importlib
 import os
 import time
 
@@ -9,6 +8,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from krepes.encoders import resnet50
 from krepes.engine.rows import collect_moments
 from krepes.kernels import EmpiricalNTK, SketchedNTK
 from krepes.kernels.auto import look_once, sketch_to_choose_by
@@ -76,31 +76,12 @@ def test_a_fit_costs_at_most_1_6_passes_over_the_views(kind, init):
     assert work["kernel"] < 40
 
 
-def resnet50():
-    """Return a ResNet-50 with random weights, of whichever package is here."""
-    torch.manual_seed(0)
-    for package, make in (
-        ("timm", lambda timm: timm.create_model("resnet50", num_classes=0)),
-        ("torchvision", _vision),
-    ):
-        try:
-            return make(importlib.import_module(package)).eval()
-        except (ImportError, RuntimeError):  # compiled parts of torchvision may be for another torch
-            continue
-    pytest.skip("neither timm nor torchvision can be imported")
-
-
-def _vision(torchvision):
-    network = torchvision.models.resnet50(weights=None)
-    network.fc = nn.Identity()
-    return network
-
-
 @pytest.mark.slow
 def test_a_fit_of_a_resnet_50_costs_at_most_1_6_passes_over_the_views():
     """As many pictures as KREPES_PICTURES says, by default 2,000 of 64 pixels, a tenth of them as landmarks."""
     n = int(os.environ.get("KREPES_PICTURES", 2000))
-    encoder, seen = counted(resnet50())
+    torch.manual_seed(0)
+    encoder, seen = counted(resnet50(cifar_stem=False).eval())
     fitted = Krepes(
         encoder, m=n // 10, h=8, progress=False, augment=FunctionAugmentation(noisy), reference=min(512, n // 4)
     )

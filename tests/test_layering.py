@@ -34,6 +34,7 @@ LAYERS = [
     "kernels.rules",
     "kernels.broadcast",
     "kernels.derived",
+    "kernels.pullback",
     "kernels.recurrent",
     "kernels.refusals",
     "kernels.rewrites",

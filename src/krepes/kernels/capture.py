@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -90,6 +91,7 @@ class Watch(TorchFunctionMode):
     def __init__(self, known: Known, anchor: Tensor, singles: list[bool] | None = None) -> None:
         super().__init__()
         self.known, self.anchor, self.planned = known, anchor, singles
+        self.autocasts = torch.amp.is_autocast_available(anchor.device.type)
         self.singles: list[bool] = []
         self.calls: list[Call] = []
         self.switched_off: set[str] = set()
@@ -100,12 +102,13 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         kwargs, known = kwargs or {}, self.known
         tensors = tensors_of(args) + tensors_of(kwargs) if kwargs else tensors_of(args)
-        held = [x for x in tensors if known.derived(x) is not None]
+        held = known.held(tensors)
         no_data = all(known.shared(x) for x in tensors)
         if not held:
             out = func(*args, **kwargs)
             return out if no_data else self._data(func, args, out)
-        require_watchable(min(self._names(held)), self.anchor.device)
+        if not torch.is_grad_enabled() or (self.autocasts and torch.is_autocast_enabled(self.anchor.device.type)):
+            require_watchable(min(self._names(held)), self.anchor.device)
         if not torch.is_grad_enabled():
             return self._without_gradients(func, args, kwargs, held, no_data)
         if no_data or (func in SHAPED_AFTER and args[0] is held[0]):
@@ -205,6 +208,7 @@ class Watch(TorchFunctionMode):
         self.head += 1
 
 
+@cache
 def _overwrites(func: Callable[..., Any]) -> bool:
     """Return whether a function writes into its first argument: ``add_``, ``__iadd__``, ``__setitem__``."""
     name = str(getattr(func, "__name__", ""))

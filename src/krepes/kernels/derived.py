@@ -19,6 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+PLAIN = frozenset([int, float, bool, str, slice, type(None), torch.dtype, torch.device, torch.Size])
+"""Types of arguments that hold no tensor."""
+
 
 @dataclass(frozen=True)
 class Derived:
@@ -57,6 +60,10 @@ class Known:
                 leaf = parameter.detach().requires_grad_()
                 self._made[id(parameter)] = parameter, Derived(leaf, {name: leaf})
 
+    def held(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return those of the tensors that are made of parameters."""
+        return [x for x in tensors if id(x) in self._made]
+
     def derived(self, x: Any) -> Derived | None:
         """Return how a tensor is made of parameters, or ``None`` if it is not."""
         found = self._made.get(id(x))
@@ -67,10 +74,11 @@ class Known:
         return id(x) in self._made or not (x.requires_grad or self._data.get(id(x)) is x)
 
     def note_data(self, out: Any) -> None:
-        """Note the tensors in ``out`` as data: made of data, or overwritten with them."""
-        for leaf in tensors_of(out):
+        """Note the tensors in ``out`` as data: made of data, or overwritten with them; a graph alone tells it too."""
+        for leaf in (out,) if isinstance(out, Tensor) else tensors_of(out):
             self._made.pop(id(leaf), None)
-            self._data[id(leaf)] = leaf
+            if not leaf.requires_grad:
+                self._data[id(leaf)] = leaf
 
     def derive(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function of derived values and constants, and note its results as derived.
@@ -100,7 +108,8 @@ class Known:
             return plain
 
         args, kwargs = pytree.tree_map(with_graph, (args, kwargs))
-        return pytree.tree_map(without_graph, func(*args, **kwargs))
+        out = func(*args, **kwargs)
+        return without_graph(out) if isinstance(out, Tensor) else pytree.tree_map(without_graph, out)
 
 
 def tensors_of(value: Any) -> list[Tensor]:
@@ -115,6 +124,8 @@ def tensors_of(value: Any) -> list[Tensor]:
         return []
     found: list[Tensor] = []
     for part in value.values() if isinstance(value, dict) else value:
+        if type(part) in PLAIN:
+            continue
         if isinstance(part, Tensor):
             found.append(part)
         elif isinstance(part, (tuple, list, dict)):

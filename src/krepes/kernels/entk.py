@@ -22,8 +22,8 @@ from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
-from krepes.kernels.forms import Form, take
-from krepes.kernels.store import Prepared, squares
+from krepes.kernels.forms import Form, Vector, take
+from krepes.kernels.store import Prepared, Side, compact, squares
 from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
 
@@ -81,18 +81,29 @@ class EmpiricalNTK(Kernel):
         together = _together(X, Y) if fits else None
         if together is None:
             return super().__call__(X, Y)
-        forms = self.tangent.forms(together)
-        prepared = Prepared(m, self.budget, self.contraction)
-        prepared.add([take(form, slice(n, n + m)) for form in forms], slice(0, m))
-        prepared.finish()
         K = torch.zeros(n, m, dtype=self.tangent.dtype, device=self.tangent.device)
         exact = torch.zeros(n, m, dtype=torch.float64, device=self.tangent.device)
-        for form, side in zip(forms, prepared.sides, strict=True):
-            rows = take(form, slice(0, n))
-            part = side.contract(rows, K, square=False, v=None, budget=self.budget, dtype=self.contraction).K
+        for form in self.tangent.forms(together):
+            part = self._across(form, n, K)
             if part is not None:  # sums over long inner dimensions
                 exact.add_(part)
         return (exact + K).to(K.dtype)
+
+    def _across(self, form: Form, n: int, K: Tensor) -> Tensor | None:
+        """Add a group's ``<G_i, G_j>`` of the first ``n`` samples and the others to ``K``, or return it in float64."""
+        m = form.n - n
+        rows, others = take(form, slice(0, n)), take(form, slice(n, n + m))
+        written = form.n * form.transient() * getattr(form, form.fields[-1]).element_size()
+        if form.route(m) == "factors":
+            side = compact(Side(form=others), self.contraction)
+        elif self.budget.fits(written, share=1 / 8):
+            G = form.explicit()
+            side, rows = Side(G=G[n:]), Vector(G[:n])
+        else:
+            prepared = Prepared(m, self.budget, self.contraction)
+            prepared.add([others], slice(0, m))
+            side = prepared.sides[0]
+        return side.contract(rows, K, square=False, v=None, budget=self.budget, dtype=self.contraction).K
 
     @without_autocast()
     def prepare(self, Y: Batch) -> Prepared:

@@ -168,10 +168,10 @@ class Outer(Form):
     fields: ClassVar[tuple[str, ...]] = ("a", "d")
 
     def explicit(self) -> Tensor:
-        """Return ``(n, s · O · (I + bias))``."""
-        a = torch.nn.functional.pad(self.a, (0, 1), value=1.0) if self.bias else self.a
-        d = torch.nn.functional.pad(self.d, (self.ahead, 0)) if self.ahead else self.d
-        return torch.einsum("ntso,ntsi->nsoi", d, a).reshape(self.n, -1)
+        """Return ``(n, s · O · (I + bias))``: the products of weights, and beside them the sums for the bias."""
+        G = torch.einsum("ntso,ntsi->nsoi", self.d, self.a)
+        G = torch.cat([G, self.d.sum(1).unsqueeze(3)], dim=3) if self.bias else G
+        return (torch.nn.functional.pad(G, (0, 0, self.ahead, 0)) if self.ahead else G).reshape(self.n, -1)
 
     def gram(self, other: Form) -> Tensor:
         """Return the sum over token pairs of the products of two small Grams, ``(n, m)``."""

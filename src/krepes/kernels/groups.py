@@ -8,7 +8,7 @@ written-out gradients in the mixed values are pulled back to the parameters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from krepes.kernels.derived import Derived, pull, related
 from krepes.kernels.forms import Form, Lookup, Outer, Vector
 from krepes.kernels.layers import BatchLayout
 from krepes.kernels.patches import Patches
+from krepes.kernels.pullback import Pullback, remember
 
 Role = str
 """``"weight"`` or ``"bias"``."""
@@ -42,6 +43,7 @@ class Group:
         rule: What served them, in words.
         mixed: Parameters whose gradient is pulled back, where the values are not parts of single parameters.
         uses: The values to pull it back from.
+        ways: The ways back from them that are remembered, filled as they are met.
     """
 
     calls: tuple[int, ...]
@@ -50,6 +52,7 @@ class Group:
     rule: str
     mixed: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
+    ways: dict[Use, Pullback | None] = field(default_factory=dict, compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,12 +209,19 @@ def _pulled(group: Group, seen: Pass, head: int) -> Tensor:
         parts = seen.parts(i, head, weight="weight" in roles, bias="bias" in roles)
         for role, part in zip(sorted(roles, reverse=True), parts, strict=True):  # the weight comes first
             made = seen.derived(Use(i, role))
-            names = [name for name in made.names if name in group.mixed]
-            for name, g in zip(
-                names, pull(seen.value(Use(i, role)), [made.leaves[k] for k in names], part), strict=True
-            ):
+            leaves = {name: leaf for name, leaf in made.leaves.items() if name in group.mixed}
+            found = _back(group, Use(i, role), seen.value(Use(i, role)), list(leaves.values()), part)
+            for name, g in zip(leaves, found, strict=True):
                 sums[name] = sums[name] + g if name in sums else g
     return torch.cat([sums[name].reshape(seen.n, -1) for name in group.mixed], dim=1)
+
+
+def _back(group: Group, use: Use, value: Tensor, leaves: list[Tensor], g: Tensor) -> list[Tensor]:
+    """Return gradients ``(n, *value.shape)`` pulled back to the parameters, by a remembered way where there is one."""
+    if use not in group.ways:
+        group.ways[use] = remember(value, leaves)
+    way = group.ways[use]
+    return way(g) if way is not None and way.fits(value) else pull(value, leaves, g)
 
 
 def _join(forms: list[Form]) -> Form:

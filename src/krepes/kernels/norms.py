@@ -45,7 +45,8 @@ class NormRule(Rule):
         for part in d:
             part = part.movedim(1, -1) if site.settings["per_channel"] else part
             if weight:
-                pieces.append(layout.tokens(part * x_hat, n, self._features(site)).sum(1).flatten(1))
+                products = x_hat.mul_(part) if len(d) == 1 else part * x_hat  # in place, where nobody else asks for x̂
+                pieces.append(layout.tokens(products, n, self._features(site)).sum(1).flatten(1))
             if bias:
                 pieces.append(layout.tokens(part, n, self._features(site)).sum(1).flatten(1))
         return Vector(torch.cat(pieces, dim=1))

@@ -176,7 +176,7 @@ class Prepared:
     def finish(self) -> None:
         """Drop what vanishes on every sample."""
         if not self.spilled:
-            self.sides = [_compact(side, self.dtype) for side in self.sides]
+            self.sides = [compact(side, self.dtype) for side in self.sides]
 
     def size(self, forms: list[Form]) -> int:
         """Return the bytes that the sides take, wherever they are kept."""
@@ -234,7 +234,7 @@ def _bytes(form: Form, route: str) -> int:
     return sum(getattr(form, name)[0].numel() * getattr(form, name).element_size() for name in form.fields)
 
 
-def _compact(side: Side, dtype: torch.dtype | None) -> Side:
+def compact(side: Side, dtype: torch.dtype | None) -> Side:
     """Return the side without the columns of an outer product that are zero at every sample."""
     if not isinstance(side.form, Outer):
         return side
