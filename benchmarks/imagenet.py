@@ -1,14 +1,19 @@
 """The path of ImageNet on made-up pictures: ``python -m benchmarks.imagenet timm:resnet50 --images 48``.
 
 Writes photographs that are none in ImageNet's layout, does the same fit as docs/imagenet.md on them with fewer
-landmarks, compares it with its forecast, and prints what the whole would cost on 1, 8 and 32 GPUs. No GPU is used.
+landmarks, compares it with its forecast, and prints what the whole would cost on 1, 8 and 32 GPUs. No GPU is used. With
+``--tar`` the same pictures are fitted once more from tar files, as WebDataset keeps them, and both results compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import resource
+import tarfile
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,7 @@ from krepes.runs.fitting import fit
 from krepes.runs.forecast import forecast
 from krepes.runs.scaling import Counts, Work, faster, on_gpus, work_of
 from krepes.runs.settings import Settings
+from krepes.runs.workspace import Workspace
 
 N, M, H, POOL, REFERENCE = 1_281_167, 2_000, 1_024, 10_000, 512
 GPUS = (1, 8, 32)
@@ -49,7 +55,35 @@ def make_pictures(root: Path, count: int, classes: int = 8) -> None:
         Image.fromarray(picture).save(folder / f"n{kind:08d}_{i}.JPEG", quality=90)
 
 
-def measured(settings: Settings, folder: Path) -> tuple[pd.DataFrame, Rates]:
+def make_tars(folder: Path, root: Path, size: int = 1000) -> None:
+    """Write the pictures of a folder as tar files of ``size`` pictures, each with its label, in the same order.
+
+    Args:
+        folder: Of folders of classes.
+        root: Where the tar files go.
+        size: Pictures in each.
+    """
+    root.mkdir()
+    files = sorted(folder.rglob("*.JPEG"))
+    for number, start in enumerate(range(0, len(files), size)):
+        with tarfile.open(root / f"train-{number:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for file in files[start : start + size]:
+                key, label = f"{file.parent.name}-{file.stem}", file.parent.name.encode()
+                tar.add(file, arcname=f"{key}.jpg")
+                member = tarfile.TarInfo(f"{key}.cls")
+                member.size = len(label)
+                tar.addfile(member, io.BytesIO(label))
+
+
+def compared(one: Workspace, other: Workspace) -> str:
+    """Return how the fits of two layouts differ, in words."""
+    same = torch.equal(one.model.landmarks_, other.model.landmarks_)
+    theta, found = (each.model.solution_.theta for each in (one, other))
+    gap = float((theta - found).abs().max() / theta.abs().max()) if theta.shape == found.shape else float("nan")
+    return f"tar files: landmarks {'the same' if same else 'OTHERS'}, coefficients differ by {gap:.2g} of the largest"
+
+
+def measured(settings: Settings, folder: Path) -> tuple[pd.DataFrame, Rates, Workspace]:
     """Return the seconds of each phase, foretold and spent, and the rates.
 
     Args:
@@ -57,7 +91,7 @@ def measured(settings: Settings, folder: Path) -> tuple[pd.DataFrame, Rates]:
         folder: Where the run goes.
 
     Returns:
-        The comparison and the rates.
+        The comparison, the rates and the run.
     """
     found = forecast(settings)
     began = time.perf_counter()
@@ -67,7 +101,7 @@ def measured(settings: Settings, folder: Path) -> tuple[pd.DataFrame, Rates]:
     table = found.table[["phase", "samples through the encoder", "seconds"]].rename(columns={"seconds": "foretold"})
     table["spent"] = [spent.get(phase, float("nan")) for phase in table["phase"]]
     print(f"samples through the encoder: {sum(cost.samples for cost in run.model.work_.values())}, {whole:.0f} s")
-    return table, found.rates
+    return table, found.rates, run
 
 
 def whole_cost(settings: Settings, rates: Rates) -> pd.DataFrame:
@@ -107,6 +141,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=48)
     parser.add_argument("-m", type=int, default=8)
     parser.add_argument("--features", type=int, default=4096)
+    parser.add_argument("--tar", action="store_true", help="fit once more from tar files, and compare")
     parser.add_argument("--weights", default=None, help="a checkpoint; without it weights are drawn")
     asked = parser.parse_args()
     # Seconds of the processor: what else the machine does is neither foretold nor spent.
@@ -125,11 +160,18 @@ def main() -> None:
             workers=0,
             **given,
         )
-        table, rates = measured(settings, root / "run")
+        idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        table, rates, run = measured(settings, root / "run")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle
         print(table.round(1).to_string(index=False))
         seconds = {name: f"{1000 * value:.3g} ms" for name, value in vars(rates).items() if name != "product"}
         print(f"one sample: {seconds}; {1 / rates.product:.2g} multiply-adds a second here")
         print(whole_cost(settings, rates).round(3).to_string(index=False))
+        print(f"memory of this fit beside the program: {peak / 2**20:.2f} GiB")
+        if asked.tar:
+            make_tars(root / "train", root / "shards")
+            again = fit(replace(settings, data=str(root / "shards")), root / "tar", progress=False)
+            print(compared(run, again))
         print(f"memory of a process, whatever their number: {memory(settings.features)}")
 
 
