@@ -31,7 +31,8 @@ def test_every_shift_is_solved_in_the_space_of_one(shifts, generator):
 
     space = Krylov(product, y)
     for shift in shifts:
-        x = space.solve(shift, 1e-9)
+        x, reached = space.solve(shift, 1e-9)
+        assert reached
         rest = y - product(x) - shift * x
         calls.pop()
         assert float(rest.norm()) <= 1e-8 * float(y.norm())
@@ -47,9 +48,12 @@ def test_a_space_without_room_gives_what_it_holds_and_nothing_of_nothing(generat
     A, y = spread(60, generator)
     monkeypatch.setattr(_krylov, "ROOM", 4 * 60 * 8)
     space = Krylov(lambda v: (A @ v.reshape(-1)).reshape(v.shape), y)
-    x = space.solve(0.1, 1e-9)
-    assert len(space.alpha) == 4 and 0 < float((y - (A @ x.reshape(-1)).reshape(y.shape) - 0.1 * x).norm())
-    assert not Krylov(lambda v: v, torch.zeros(2, 3)).solve(1.0, 1e-9).any()
+    x, reached = space.solve(0.1, 1e-9)
+    assert (
+        not reached and len(space.alpha) == 4 and 0 < float((y - (A @ x.reshape(-1)).reshape(y.shape) - 0.1 * x).norm())
+    )
+    nothing, reached = Krylov(lambda v: v, torch.zeros(2, 3)).solve(1.0, 1e-9)
+    assert reached and not nothing.any()
 
 
 def test_a_search_over_dampings_makes_few_products(toy_moments, monkeypatch):

@@ -240,8 +240,8 @@ def _directly(linearisation: Linearisation, b: Tensor, damping: float, tol: floa
         x = x + linearisation.solve(r, damping, tol * scale / max(float(r.norm()), tol * scale))
         r = b - (linearisation.H @ x + damping * x)
         history.append(float(r.norm()) / scale)
-        if len(history) > 1 and history[-1] > history[-2] / 2:
-            break
+        if history[-1] > (history[-2] if len(history) > 1 else 1.0) / 10:
+            break  # what one round does not win, the next will not
     return LinearSolution(x, r, history[-1], len(history), history[-1] <= tol, tuple(history))
 
 

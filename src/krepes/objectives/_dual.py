@@ -64,9 +64,8 @@ class DualSolve:
         x, left, inner = torch.zeros_like(r), r, COARSE
         goal, size = tol * float(r.norm()), float(r.norm())
         for round in range(ROUNDS):
-            w, reached = (None, True) if round else (self._shared(r, damping, goal), True)
-            if w is None:
-                w, reached = self._inverse(self.W * self.C.jvp(left), damping / 2, inner)
+            found = None if round else self._shared(r, damping, goal)
+            w, reached = found or self._inverse(self.W * self.C.jvp(left), damping / 2, inner)
             better = x + (left - self.C.vjp(self.W * w)) / damping
             remainder = r - (self.H @ better) - damping * better
             before, after = size, float(remainder.norm())
@@ -78,10 +77,11 @@ class DualSolve:
                 inner = inner / 100
         return x
 
-    def _shared(self, r: Tensor, damping: float, goal: float) -> Tensor | None:
+    def _shared(self, r: Tensor, damping: float, goal: float) -> tuple[Tensor, bool] | None:
         """Return ``(J Jᵀ + ½ damping·I)⁻¹ J r`` from the space that all dampings share, for the first ``r`` asked.
 
-        What it leaves over, ``ρ``, leaves ``2 Jᵀρ / damping`` of the whole system, which is to be below ``goal``.
+        Beside it stands whether the space was large enough. What it leaves over, ``ρ``, leaves ``2 Jᵀρ / damping`` of
+        the whole system, which is to be below ``goal``.
         """
         if len(self.W) <= DENSE:
             return None

@@ -36,17 +36,18 @@ class Krylov:
         if self.size > 0:
             self._keep(y.reshape(-1) / self.size)
 
-    def solve(self, shift: float, tol: float) -> Tensor:
-        """Return ``(A + shift·I)⁻¹ y``, as far as the space may grow.
+    def solve(self, shift: float, tol: float) -> tuple[Tensor, bool]:
+        """Return ``(A + shift·I)⁻¹ y``, as far as the space may grow, and whether ``tol`` was reached.
 
         Args:
             shift: Positive.
             tol: On the residual, relative to ``|y|``.
 
         Returns:
-            The solution, of the shape of ``y``.
+            The solution, of the shape of ``y``, and whether it is one.
         """
         pivots, forward = list[float](), list[float]()
+        reached = self.size == 0
         while self.size > 0:
             k = len(pivots)
             if k == len(self.alpha) and not self._grow():
@@ -55,8 +56,9 @@ class Krylov:
             pivots.append(self.alpha[k] + shift - (below**2 / pivots[-1] if k else 0.0))
             forward.append(-below / pivots[k - 1] * forward[-1] if k else self.size)
             if self.beta[k] * abs(forward[k] / pivots[k]) <= tol * self.size:
+                reached = True
                 break
-        return self._combine(pivots, forward)
+        return self._combine(pivots, forward), reached
 
     def _combine(self, pivots: list[float], forward: list[float]) -> Tensor:
         """Return ``V c`` with ``c`` from the factorisation ``T + σ I = L D Lᵀ``."""
