@@ -7,7 +7,19 @@ import json
 import sys
 from pathlib import Path
 
-NAMES = ("entk", "architectures", "sketch", "landmarks", "passes", "rows", "shared", "solve", "attribution", "explorer")
+NAMES = (
+    "entk",
+    "architectures",
+    "sketch",
+    "landmarks",
+    "passes",
+    "rows",
+    "outcomes",
+    "shared",
+    "solve",
+    "attribution",
+    "explorer",
+)
 
 
 def main(names: list[str]) -> None:

@@ -24,7 +24,7 @@ from krepes.runs.dataset import open_dataset
 from krepes.runs.settings import Settings
 
 SIZES = (20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
-M, H, WIDTH, OUT = 100, 16, 64, 32
+M, H, WIDTH, OUT = 50, 16, 32, 16
 
 
 def fits(sizes: tuple[int, ...] = SIZES) -> list[dict[str, float]]:
