@@ -4,7 +4,9 @@ import os
 
 import pytest
 import torch
+from torch import nn
 
+from krepes.budget import Budget
 from krepes.data import cifar10
 from krepes.encoders.resmlp import ResMLP
 from krepes.encoders.resnet import resnet18
@@ -111,3 +113,16 @@ def test_a_choice_of_the_user_is_taken_and_named(generator):
 def test_unknown_choice_is_refused():
     with pytest.raises(InvalidInputError, match="'fast' is unknown: choose one of auto, exact, sketch"):
         tangent_kernel(ResMLP(4), torch.zeros(3, 4), m=5, kernel="fast")
+
+
+@pytest.mark.parametrize("kernel", [3, 7])
+def test_gradients_are_sketched_in_pieces_and_give_the_same_features(kernel):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, kernel, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 4)
+    encoder = nn.Sequential(*layers).double()
+    X = torch.rand(9, 3, 28, 28, dtype=torch.float64)
+    whole, pieces = SketchedNTK(encoder, q=512), SketchedNTK(encoder, q=512)
+    whole.tangent.probe(X)
+    forms = whole.tangent.forms(X)
+    pieces.tangent, pieces.budget = whole.tangent, Budget(1)
+    torch.testing.assert_close(pieces.sketched(forms), whole.sketched(forms), rtol=1e-12, atol=1e-12)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,17 @@ def fields_of(thing: Any) -> dict[str, Any]:
 def digest(array: Tensor | np.ndarray) -> str:
     """Return a sha256 of type, shape and content."""
     values = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
-    head = f"{values.dtype.str}{values.shape}".encode()
-    return hashlib.sha256(head + np.ascontiguousarray(values).tobytes()).hexdigest()
+    return digest_in_pieces(values.shape, [values])
+
+
+def digest_in_pieces(shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> str:
+    """Return `digest` of an array of some shape whose first axis is given piece by piece, at least one."""
+    sha = None
+    for piece in pieces:
+        sha = sha or hashlib.sha256(f"{piece.dtype.str}{shape}".encode())
+        sha.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+    assert sha is not None
+    return sha.hexdigest()
 
 
 def qualified_name(function: Any) -> str:

@@ -28,7 +28,7 @@ from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.entk import chunk_size, embedding
-from krepes.kernels.forms import Form, Lookup, Outer
+from krepes.kernels.forms import Form, Lookup, Outer, take
 from krepes.kernels.patches import Patches
 from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
@@ -184,13 +184,22 @@ class SketchedNTK(Kernel):
             if isinstance(form, Lookup):
                 direct += _lookup(form, left, right, self.q)
             elif isinstance(form, (Outer, Patches)) and by_transform(form, self.q):
-                part = _convolution(form.outer() if isinstance(form, Patches) else form, left, right, self.q)
+                part = torch.cat([_convolution(_outer(one), left, right, self.q) for one in self._pieces(form, True)])
                 transformed = part if transformed is None else transformed + part
             else:
-                direct += _written_out(form, left, right, self.q)
+                pieces = self._pieces(form, False)
+                direct += torch.cat([_written_out(one, left, right, self.q) for one in pieces])
         if transformed is not None:
             direct += torch.fft.irfft(transformed, n=self.q)
         return direct
+
+    def _pieces(self, form: Form, transformed: bool) -> Iterator[Form]:
+        """Yield a group's gradients of as many samples as an eighth of the budget holds while they are sketched."""
+        _, written, work = form.costs()
+        # Hashed tokens of both sides, their transforms and the product of these; or the gradient, its signs and sum.
+        numbers = form.transient() - written + (6 * self.q * work / max(written, 1.0) if transformed else 3 * written)
+        size = max(1, int(self.budget.bytes / 8 // max(1.0, numbers * self.tangent.dtype.itemsize)))
+        return (take(form, slice(start, start + size)) for start in range(0, form.n, size))
 
     def _hash(self, i: int, form: Form) -> tuple[Hash, Hash]:
         """Return the hashes of group ``i`` for output and input entries, drawn at first use."""
@@ -225,6 +234,10 @@ def sketch_cost(form: Form, q: int) -> tuple[float, float]:
     writing = form.costs()[2]
     tokens = writing / max(form.costs()[1], 1.0)
     return tokens * (2 * TRANSFORM * q * math.log2(q) + SCATTER * (left + right)), writing + SCATTER * left * right
+
+
+def _outer(form: Outer | Patches) -> Outer:
+    return form.outer() if isinstance(form, Patches) else form
 
 
 def _convolution(form: Outer, left: Hash, right: Hash, q: int) -> Tensor:

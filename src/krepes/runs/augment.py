@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from krepes import registry, views
+from krepes import batches, registry, views
 from krepes.batches import Batch
 from krepes.data.tokenizer import Vocabulary
 from krepes.data.tokens import TokenizedTexts
@@ -20,8 +20,8 @@ from krepes.views import Augmentation, Compose, Normalise, PerView, ViewStream
 
 DEFAULTS = {"table": "drop", "image": "images", "text": "words", "other": "noise"}
 TEXTUAL = "words, dropout or none"
-LOOKED_AT = 512
-"""Samples that scales and marginals are taken from."""
+LOOKED_AT, LOOKED_AT_BYTES = 512, 2**25
+"""Samples that scales and marginals are taken from, and their bytes: fewer of large ones, two at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,8 @@ def augmentation(settings: Settings, dataset: Dataset, sample: Batch) -> Augment
 
 def open_stream(settings: Settings, dataset: Dataset, rows: Tensor) -> ViewStream:
     """Return the views of the samples ``rows`` ``(n,)`` of a data set; an augmentation that does not fit is refused."""
-    augment = augmentation(settings, dataset, dataset.take(rows[:LOOKED_AT]))
+    few = max(2, LOOKED_AT_BYTES // max(1, batches.sample_bytes(dataset.take(rows[:1]))))
+    augment = augmentation(settings, dataset, dataset.take(rows[: min(few, LOOKED_AT)]))
     stream = ViewStream(dataset.part(rows), augment, seed=settings.seed, batch_size=settings.batch_size)
     try:
         stream.views_of(torch.arange(min(2, stream.n)))

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from krepes import batches
 from krepes._checks import require_finite, require_range
-from krepes._describe import Description, described, digest
+from krepes._describe import Description, described, digest, digest_in_pieces
 from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.views.base import Augmentation
@@ -23,6 +23,8 @@ from krepes.views.source import as_source, evenly_spaced, sample_shapes
 
 DEFAULT_BATCH_SIZE = 256
 FINGERPRINT_SAMPLES = 1024
+AT_ONCE = 2**25
+"""Bytes of samples that are read at a time for a fingerprint."""
 
 
 class ViewStream:
@@ -115,9 +117,20 @@ class ViewStream:
         settings = {key: value for key, value in self.describe().items() if key not in {"name", "batch_size"}}
         sha = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for indices in evenly_spaced(self.n, FINGERPRINT_SAMPLES).split(DEFAULT_BATCH_SIZE):
-            for leaf in pytree.tree_leaves(self.source.take(indices)):
-                sha.update(digest(leaf).encode())
+            for found in self._digests(indices):
+                sha.update(found.encode())
         return sha.hexdigest()
+
+    def _digests(self, indices: Tensor) -> Iterator[str]:
+        """Yield the hash of each part of the samples ``indices`` ``(b,)``; large samples are read in pieces."""
+        first = self.source.take(indices[:1])
+        size = max(1, AT_ONCE // max(1, batches.sample_bytes(first)))
+        if size >= len(indices):
+            yield from map(digest, pytree.tree_leaves(self.source.take(indices)))
+            return
+        for number, leaf in enumerate(pytree.tree_leaves(first)):
+            pieces = (pytree.tree_leaves(self.source.take(part))[number] for part in indices.split(size))
+            yield digest_in_pieces((len(indices), *leaf.shape[1:]), (piece.cpu().numpy() for piece in pieces))
 
     def describe(self) -> Description:
         """Return the settings as plain JSON values, for the manifest of a run."""
