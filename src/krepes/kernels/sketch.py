@@ -28,7 +28,7 @@ from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.entk import chunk_size, embedding
-from krepes.kernels.forms import Form, Lookup, Outer, take
+from krepes.kernels.forms import F, Form, Lookup, Outer, take
 from krepes.kernels.patches import Patches
 from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
@@ -184,16 +184,17 @@ class SketchedNTK(Kernel):
             if isinstance(form, Lookup):
                 direct += _lookup(form, left, right, self.q)
             elif isinstance(form, (Outer, Patches)) and by_transform(form, self.q):
-                part = torch.cat([_convolution(_outer(one), left, right, self.q) for one in self._pieces(form, True)])
+                pieces = self._pieces(form, transformed=True)
+                part = torch.cat([_convolution(_outer(one), left, right, self.q) for one in pieces])
                 transformed = part if transformed is None else transformed + part
             else:
-                pieces = self._pieces(form, False)
-                direct += torch.cat([_written_out(one, left, right, self.q) for one in pieces])
+                others = self._pieces(form, transformed=False)
+                direct += torch.cat([_written_out(one, left, right, self.q) for one in others])
         if transformed is not None:
             direct += torch.fft.irfft(transformed, n=self.q)
         return direct
 
-    def _pieces(self, form: Form, transformed: bool) -> Iterator[Form]:
+    def _pieces(self, form: F, *, transformed: bool) -> Iterator[F]:
         """Yield a group's gradients of as many samples as an eighth of the budget holds while they are sketched."""
         _, written, work = form.costs()
         # Hashed tokens of both sides, their transforms and the product of these; or the gradient, its signs and sum.
