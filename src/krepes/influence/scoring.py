@@ -90,5 +90,7 @@ def score_all(kept: KeptRows, forms: Sequence[Form], count: int, memory_budget: 
         found = torch.cat([form(rows) for form in forms], dim=1) / (kept.draws * n)
         table[int(chosen[0]) : int(chosen[-1]) + 1] += found.numpy()
         mapped.release(table)
-    dw = torch.from_numpy(table)
-    return us.summed(dw) if us.talking else dw
+    for part in mapped.spans(n if us.talking else 0, 8 * count):  # a few megabytes of each process at a time
+        table[part] = us.summed(torch.from_numpy(table[part])).numpy()
+        mapped.release(table)
+    return torch.from_numpy(table)
