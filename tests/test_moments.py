@@ -118,3 +118,17 @@ def test_rows_that_do_not_fit_the_landmarks_are_refused(generator):
 def test_nothing_has_no_moments():
     with pytest.raises(InvalidInputError, match="no sample was seen"):
         MomentSum(torch.eye(2)).moments()
+
+
+def test_merging_in_place_gives_the_bits_of_merging(generator):
+    rows, K = torch.randn(2, 60, 5, generator=generator, dtype=torch.float64), torch.eye(4)
+    rows[..., -1] = 1.0
+    X = torch.randn(2, 60, 3, generator=generator)
+    parts = [moments_of(rows[:, s], K, diagonal=rows[:, s, 0], X=X[:, s]) for s in (slice(0, 25), slice(25, 60))]
+    whole, other = parts[0] + parts[1], parts[1].M.clone()
+    memory = parts[0].M.data_ptr()
+    parts[0] += parts[1]
+    assert parts[0].M.data_ptr() == memory and torch.equal(parts[1].M, other)
+    for name in ("n", "trace", "XX"):
+        assert getattr(parts[0], name) == getattr(whole, name)
+    assert torch.equal(parts[0].M, whole.M) and torch.equal(parts[0].KX, whole.KX)

@@ -78,7 +78,7 @@ def test_the_pass_collects_the_moments_of_all_rows(data):
 @pytest.mark.parametrize("batch", [1, 7, 50, 64])
 def test_batch_size_and_budget_change_round_off_only(data, batch):
     expected = moments_of(data.Kbar, data.K)
-    tight = 5 * 4 * 49 * 8 + 5 * 3 * 2 * 7 * 8  # room for five samples beside the sums
+    tight = 3 * 4 * 49 * 8 + 5 * 3 * 2 * 7 * 8  # room for five samples beside the sums
     assert samples_within(Budget(tight), p=2, q=6) == 5
     for options in ({}, {"memory_budget": tight}):
         found = data.pass_over(collect_moments, batch=batch, **options)
@@ -86,7 +86,7 @@ def test_batch_size_and_budget_change_round_off_only(data, batch):
 
 
 def test_a_budget_too_small_for_the_moments_is_refused(data):
-    with pytest.raises(InvalidInputError, match=r"1000 bytes.* q=6 .* p=2 .* 7.656 KiB .* to 8176 bytes"):
+    with pytest.raises(InvalidInputError, match=r"1000 bytes.* q=6 .* p=2 .* 4.594 KiB .* to 5040 bytes"):
         data.pass_over(collect_moments, memory_budget=1000)
 
 

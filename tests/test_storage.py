@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from krepes.errors import InvalidInputError, KrepesError, RunFolderError
 from krepes.storage import files, tensorfile
 from krepes.storage.files import publish, publish_bytes, require_writable
-from krepes.storage.tensorfile import read_tensor_bytes, read_tensors, tensor_bytes, write_tensors
+from krepes.storage.tensorfile import read_tensor_bytes, read_tensors, tensor_bytes, write_large, write_tensors
 
 
 def test_an_interrupted_writer_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -171,3 +171,11 @@ def test_where_a_folder_cannot_be_made_none_of_those_above_it_is_left(below, tmp
         publish_bytes(wrong / "r.html", b"")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_large_tensors_are_written_as_the_library_writes_them(tmp_path):
+    tensors = {"M": torch.randn(3, 4, dtype=torch.float64), "KX": torch.arange(5), "a": torch.ones(2)}
+    header = {"shards": ["ä", "b"], "n": 3, "trace": None}
+    write_large(tmp_path / "large", tensors, header)
+    write_tensors(tmp_path / "plain", tensors, header)
+    assert (tmp_path / "large").read_bytes() == (tmp_path / "plain").read_bytes()

@@ -82,6 +82,28 @@ class Processes:
         dist.broadcast_object_list(box, src=source)
         return box[0]
 
+    def share_tensors(self, tensors: dict[str, Tensor], source: int = 0) -> dict[str, Tensor]:
+        """Return the tensors that one process has, everywhere, without a second copy of them.
+
+        Args:
+            tensors: On the CPU, by name; those of the others are left as they are.
+            source: Whose tensors.
+
+        Returns:
+            Those of ``source``; there they are its own.
+        """
+        about = self.share({name: (x.shape, x.dtype) for name, x in tensors.items()}, source)
+        if not self.talking:
+            return tensors
+        mine = self.rank == source
+        found = {
+            name: tensors[name].contiguous() if mine else torch.empty(shape, dtype=dtype)
+            for name, (shape, dtype) in about.items()
+        }
+        for x in found.values():
+            dist.broadcast(x, src=source)
+        return found
+
     def parts(self, value: T) -> Iterator[T]:
         """Yield the value of each process, in their order, everywhere; one is held at a time."""
         for source in range(self.count if self.talking else 1):

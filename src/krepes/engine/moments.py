@@ -9,6 +9,7 @@ so that ``Θᵀ M_uv Θ`` is the second moment of the embeddings ``Z_u = K̄_u �
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -97,6 +98,13 @@ class Moments:
 
     def __add__(self, other: Moments) -> Moments:
         """Merge the moments of two disjoint sets of samples seen through the same landmarks."""
+        return self._merged(other, torch.lerp)
+
+    def __iadd__(self, other: Moments) -> Moments:
+        """Merge in the memory of these moments, which are no more: of the others nothing is changed."""
+        return self._merged(other, Tensor.lerp_)
+
+    def _merged(self, other: Moments, lerp: Callable[..., Tensor]) -> Moments:
         if self.M.shape != other.M.shape or not torch.equal(self.K, other.K):
             raise InvalidInputError(
                 f"moments can be added only over the same landmarks and views: shapes {tuple(self.M.shape)} and "
@@ -106,7 +114,7 @@ class Moments:
 
         def merge(a: Tensor, b: Tensor) -> Tensor:
             # a + share (b - a) keeps what both agree on, the constant corner, exactly as it is.
-            return torch.lerp(a, b, share)
+            return lerp(a, b, share)
 
         def merge_scalars(a: float | None, b: float | None) -> float | None:
             return None if a is None or b is None else a + share * (b - a)

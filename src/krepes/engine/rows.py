@@ -30,7 +30,7 @@ from krepes.engine.known import KnownRows, with_known
 from krepes.engine.moments import Moments, MomentSum
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.kernels.base import Kernel
-from krepes.storage.tensorfile import read_tensors, write_tensors
+from krepes.storage.tensorfile import read_tensors, write_large
 
 SUMS = "moments.safetensors"
 Views = Iterable[tuple[Tensor, Batch]]
@@ -104,7 +104,11 @@ def collect_moments(
             watched.require(done[number], file)
             continue
         part = moments(shard if file is None else watched)
-        total = part if total is None else total + part
+        if total is None:
+            total = part
+        else:
+            total += part
+        del part
         if file is not None:
             done.append(watched.fingerprint)
             _save(file, total, done)
@@ -131,8 +135,8 @@ def samples_within(budget: Budget, *, p: int, q: int, d: int = 0, sums: bool = T
     Returns:
         Samples, at least one.
     """
-    # The most there is at once: merging moments holds five matrices, a sum its rows in three versions; float64.
-    fixed = 5 * 8 * (p * p * (q + 1) ** 2 + (q + 1) * d) if sums else 0
+    # The most there is at once: all sums, those of a shard and their moments, and rows in three versions; float64.
+    fixed = 3 * 8 * (p * p * (q + 1) ** 2 + (q + 1) * d) if sums else 0
     inputs = f" and d={d} inputs" if d else ""
     what = f"the rows of a sample against q={q} landmark points in p={p} views{inputs}"
     return budget.rows(3 * 8 * p * (q + 1 + d), what=what, fixed=fixed)
@@ -246,7 +250,7 @@ class Watched:
 
 def _save(path: Path, total: Moments, done: list[str]) -> None:
     tensors = {"M": total.M} if total.KX is None else {"M": total.M, "KX": total.KX}
-    write_tensors(path, tensors, {"shards": done, "n": total.n, "trace": total.trace, "XX": total.XX})
+    write_large(path, tensors, {"shards": done, "n": total.n, "trace": total.trace, "XX": total.XX})
 
 
 def _load(path: Path, K: Tensor) -> tuple[Moments | None, list[str]]:

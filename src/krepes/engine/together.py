@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,16 +91,21 @@ def merged(us: Processes, part: Moments | None) -> Moments | None:
     """Return the moments of all processes, merged in their order, from those of this one, if it has any."""
     if not us.talking:
         return part
-    # Plain fields, not the object: what crosses between processes are numbers and arrays.
-    mine = None if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
+    # Plain fields, not the object: what crosses between processes are numbers and arrays, one at a time.
+    mine: dict[str, Any] = {} if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
     total: Moments | None = None
-    for found in us.parts(mine):
-        total = total if found is None else _plus(total, Moments(**found))
+    for source in range(us.count):
+        numbers = us.share({key: x for key, x in mine.items() if not isinstance(x, Tensor)}, source)
+        arrays: dict[str, Any] = us.share_tensors({key: x for key, x in mine.items() if isinstance(x, Tensor)}, source)
+        total = _plus(total, Moments(**numbers, **arrays)) if arrays else total
     return total
 
 
 def _plus(total: Moments | None, part: Moments) -> Moments:
-    return part if total is None else total + part
+    if total is None:
+        return part
+    total += part
+    return total
 
 
 def rows_together(

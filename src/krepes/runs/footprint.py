@@ -65,7 +65,7 @@ class Sizes:
             pool_disk=0 if inside else pool,
             sides=sides,
             sides_disk=sides_disk,
-            moments=5 * 8 * (model.p_ * (width + 1)) ** 2,
+            moments=3 * 8 * (model.p_ * (width + 1)) ** 2,
             width=width,
         )
 

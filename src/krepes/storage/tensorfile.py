@@ -17,6 +17,7 @@ from torch import Tensor
 
 from krepes.errors import InvalidInputError
 from krepes.storage.files import publish
+from krepes.storage.tensorstream import write_stream
 
 HEADER = "krepes"
 Tensors = dict[str, Tensor]
@@ -38,6 +39,22 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: Heade
             save_file(content, temporary, metadata=metadata)
         except SafetensorError as error:  # how the format's library reports a full disk
             raise OSError(str(error)) from error
+
+    publish(path, fill)
+
+
+def write_large(path: str | Path, tensors: Mapping[str, Tensor], header: Header | None = None) -> None:
+    """Write what `write_tensors` writes, tensor by tensor, without a copy of all of them.
+
+    Args:
+        path: The file; its folder is made, an earlier file is replaced.
+        tensors: By name, each in memory of its own.
+        header: Plain JSON values.
+    """
+
+    def fill(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            write_stream(file.write, tensors, _metadata(header))
 
     publish(path, fill)
 

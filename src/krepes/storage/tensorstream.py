@@ -40,16 +40,20 @@ NAMES = {dtype: name for name, dtype in TYPES.items()}
 ORDER = list(TYPES)
 
 
-def write_stream(write: Write, tensors: Mapping[str, Tensor | mapped.Array]) -> None:
+def write_stream(
+    write: Write, tensors: Mapping[str, Tensor | mapped.Array], metadata: Mapping[str, str] | None = None
+) -> None:
     """Write tensors as one safetensors file.
 
     Args:
         write: Takes the bytes one piece after the other, such as the ``write`` of a file.
         tensors: By name; of an array that is mapped from a file no page stays in memory.
+        metadata: Texts of the header.
     """
     types = {name: NAMES[_dtype(x)] for name, x in tensors.items()}
     listed = sorted(tensors, key=lambda name: (ORDER.index(types[name]), name))
-    about, end = dict[str, Any](), 0
+    about: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
     for name in listed:
         start, end = end, end + tensors[name].nbytes
         shape = list(tensors[name].shape)
