@@ -120,9 +120,11 @@ def summary(table: dict[str, dict[str, float]]) -> dict[str, float]:
 def main(names: list[str] | None = None) -> dict[str, Any]:
     """Print the figures, a line an architecture, and how many keep what is asked of them."""
     table = run(names or [])
-    if table:
-        print("    " + ", ".join(f"{k} {v:.3g}" for k, v in summary(table).items()), flush=True)
-    return table
+    if not table:
+        return {}
+    found = summary(table)
+    print("    " + ", ".join(f"{k} {v:.3g}" for k, v in found.items()), flush=True)
+    return {"table": table, "summary": found}
 
 
 if __name__ == "__main__":

@@ -69,10 +69,10 @@ class SharedRule(Rule):
         return torch.Size([1] * (site.x.ndim - site.weight.ndim) + list(site.weight.shape))
 
     def layouts(self, site: Site, n: int) -> list[BatchLayout]:
-        """Return the axes that could hold the samples: stretched ones first."""
+        """Return the axes that could hold the samples: stretched ones first, for heads may be as many as samples."""
         options = layouts(self.lead(site), n)
         p = self._aligned(site)
-        return sorted(options, key=lambda option: (option.kind != "whole", p[option.axis] != 1))
+        return sorted(options, key=lambda option: (p[option.axis] != 1, option.kind != "whole"))
 
 
 SHARED = SharedRule()

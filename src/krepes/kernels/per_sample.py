@@ -56,8 +56,16 @@ class PerSample:
     def _one(self, chosen: dict[str, Tensor], X: Any, cotangents: Tensor) -> Tensor:
         """Return ``(1, r P)`` by plain autograd."""
         leaves = {name: value.clone().requires_grad_() for name, value in chosen.items()}
-        outputs = cotangents @ self.encoder.embed(X, leaves)[0]
-        heads = [torch.autograd.grad(out, list(leaves.values()), retain_graph=True) for out in outputs]
+        pair = batches.take(
+            X, torch.zeros(2, dtype=torch.long)
+        )  # torch's batch norm goes back wrongly through one alone
+        outputs = cotangents @ self.encoder.embed(pair, leaves)[0]
+        if not outputs.requires_grad:  # none of them has a say in this sample
+            return torch.cat([value.new_zeros(1, value.numel()) for _ in outputs for value in chosen.values()], dim=1)
+        heads = [
+            torch.autograd.grad(out, list(leaves.values()), retain_graph=True, materialize_grads=True)
+            for out in outputs
+        ]
         return torch.cat([g.reshape(1, -1) for gradients in heads for g in gradients], dim=1)
 
     def _flat(self, gradients: dict[str, Tensor]) -> Tensor:

@@ -28,7 +28,7 @@ from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.errors import NotFittedError, UnsupportedEncoderError
 from krepes.kernels.capture import Call, Captured, capture
-from krepes.kernels.forms import Form, Vector
+from krepes.kernels.forms import Form, Vector, take
 from krepes.kernels.groups import Group, Pass, gradient_form
 from krepes.kernels.layers import BatchLayout
 from krepes.kernels.per_sample import PerSample
@@ -73,12 +73,12 @@ class Tangent:
         self.encoder, self.heads, self.seed = FrozenEncoder.of(encoder, output), heads, seed
         require_supported(self.encoder.module)
         self.parameters = [parameters] if isinstance(parameters, str) else list(parameters)
-        self.include_frozen = include_frozen
         self.tracked = _choose(self.encoder.parameters, self.parameters, include_frozen)
         assert self.encoder.dtype is not None
         self.dtype, self.device = self.encoder.dtype, self.encoder.device
         self.groups: list[Group] | None = None
-        self.spent = [0.0, 0.0]
+        self.spent, self.include_frozen = [0.0, 0.0], include_frozen
+        self.normed = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.encoder.module.modules())
 
     def forms(self, X: Batch) -> list[Form]:
         """Return one form a group for ``n`` samples: the layers', the loose parameters' if any, the head's."""
@@ -86,6 +86,8 @@ class Tangent:
         X = self.encoder.cast(X)
         batches.require_usable(X, "the input of the encoder")
         n = batches.count(X)
+        if n == 1 and self.normed:  # torch's batch norm goes back wrongly through one, laid out otherwise in memory
+            return [take(form, slice(0, 1)) for form in self.forms(batches.take(X, torch.zeros(2, dtype=torch.long)))]
         started = time.process_time()
         with self.encoder.evaluating():
             captured = capture(self.encoder, X, self._names(), self.cotangents, self.singles)
@@ -185,7 +187,7 @@ class Tangent:
         self.singles = captured.singles
         self.groups, self.layouts = groups, layouts
         self.signature = [call.signature for call in captured.calls]
-        self.tables = _tables(captured.calls, layouts, PROBE)
+        self.tables = _tables(captured.calls, layouts, PROBE, self._by_tables())
         free = [name for name in self.tracked if name not in self.watched]
         self.per_sample = PerSample(self.encoder, free) if free else None
         mixed = [name for group in groups for name in group.mixed]
@@ -194,9 +196,12 @@ class Tangent:
         # What autograd keeps beside is less than half of it again on every network of `benchmarks.architectures`.
         self.bytes_per_sample = (taken + written) * (0.5 + self.heads) * self.cotangents.element_size()
 
+    def _by_tables(self) -> set[int]:
+        """Return the calls in which parameters are used as they stand, or by parts."""
+        return {i for group in self.groups or () if not group.mixed for i in group.calls}
+
     def _require_gradients(self, switched_off: set[str]) -> None:
-        names = [name for name in self.tracked if name in switched_off & self.idle]
-        if names:
+        if names := [name for name in self.tracked if name in switched_off & self.idle]:
             raise UnsupportedEncoderError(
                 f"the layer of '{names[0]}' runs with gradients switched off (torch.no_grad or torch.inference_mode "
                 f"inside the forward pass), so it has no tangent. Switch them on there, or name the other parameters: "
@@ -226,9 +231,8 @@ class Tangent:
                 f"the encoder made {len(found)} layer calls on this batch and {len(self.signature)} on the first one, "
                 f"or in another order: its forward pass depends on the data. A tangent kernel needs one fixed network."
             )
-        used = {i for group in self.groups or () if not group.mixed for i in group.calls}
-        for i, table in _tables(calls, self.layouts, n).items():
-            if i in used and table != self.tables.get(i, table):
+        for i, table in _tables(calls, self.layouts, n, self._by_tables()).items():
+            if table != self.tables.get(i, table):
                 raise UnsupportedEncoderError(
                     f"'{calls[i].names[0]}' meets this batch as {list(table)} and met the first samples as "
                     f"{list(self.tables[i])}: a table of positions. Pad all batches to one length; "
@@ -249,12 +253,12 @@ class Tangent:
                 )
 
 
-def _tables(calls: list[Call], layouts: list[BatchLayout], n: int) -> dict[int, torch.Size]:
-    """Return the shapes of values made of parameters that meet ``n`` samples without a layer's rule, by call."""
+def _tables(calls: list[Call], layouts: list[BatchLayout], n: int, used: set[int]) -> dict[int, torch.Size]:
+    """Return the shapes of values made of parameters that meet ``n`` samples without a layer's rule, of some calls."""
     return {
         i: call.site.rule.value(call.site, call.weight.value.detach(), n, layout).shape
         for i, (call, layout) in enumerate(zip(calls, layouts, strict=True))
-        if call.fresh is not None and call.weight is not None
+        if i in used and call.fresh is not None and call.weight is not None
     }
 
 
