@@ -84,6 +84,9 @@ def test_influence_answers_for_a_file_of_outcomes(run, tmp_path):
     file.write_text("pair p17 p42\npair p17\n")
     with pytest.raises(InvalidInputError, match="line 2: pair takes ID ID"):
         invoke(*asked)
+    file.write_bytes(b"pair p17 \xff\n")
+    with pytest.raises(InvalidInputError, match="cannot be read as text"):
+        invoke(*asked)
     file.write_text("# nothing\n")
     with pytest.raises(InvalidInputError, match="names no outcome"):
         invoke(*asked)

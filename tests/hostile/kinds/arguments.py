@@ -66,6 +66,7 @@ COMMANDS = (
     ("prove", ".", "--minutes", "nan"),
     ("prove", ".", "--halves", "1"),
     ("influence", ".", "--outcome", "\x1b[2J"),
+    ("influence", ".", "--outcomes", "t.csv"),
     ("reproduce", "nothing"),
     ("reproduce", "planted", "--seeds", "0"),
     ("reproduce", "intervention", "--only", "nothing"),
