@@ -17,7 +17,7 @@ from krepes.kernels.classic import RBF
 from krepes.landmarks import RPCholesky, pool
 from krepes.landmarks.pool import open_pool
 from krepes.model import Krepes
-from krepes.views import GaussianNoise, Identity, ViewStream
+from krepes.views import GaussianNoise, HorizontalFlip, ViewStream
 from peak import peak_rise
 
 D, TIGHT = 500, 400_000  # 300 samples of 2000 bytes take more than half of the tight budget
@@ -176,7 +176,7 @@ def test_reference_and_landmarks_beyond_their_share_lie_in_files_and_change_noth
     X = torch.randn(60, 3, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Flatten()).double()
-    stream = ViewStream(X, Identity(), p=2)
+    stream = ViewStream(X, HorizontalFlip(0.5), p=2)
     how = {"m": 12, "h": 4, "reference": 40, "progress": False}
     whole = Krepes(encoder, **how).fit(stream)
     small = Krepes(encoder, memory_budget="1M", **how).fit(stream)

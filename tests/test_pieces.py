@@ -1,17 +1,24 @@
 """Files that are read in pieces give the table that reading them at once gives: same values, same types."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepes.data import csvfile
+from krepes.audit.features import FeatureSpace
+from krepes.data import csvfile, spill
 from krepes.data.csvfile import read_csv
 from krepes.data.frames import read_table
 from krepes.data.kept import held_bytes, is_kept, kept, one_by_one, rows_of
 from krepes.data.schema import Schema
 from krepes.errors import InvalidInputError
+from krepes.runs.dataset import open_dataset
+from krepes.runs.fingerprint import Fingerprint
+from krepes.runs.settings import Settings
 from krepes.storage import mapped
 from peak import peak_rise
 
@@ -166,3 +173,22 @@ def test_a_large_file_takes_a_part_of_what_its_table_takes(tmp_path):
     """
     pieces, whole = (peak_rise(code, tmp_path / "t.csv", budget) for budget in ("32M", "8G"))
     assert pieces < 48e6 < whole
+
+
+def test_a_run_sees_the_same_data_whatever_the_budget(tmp_path, monkeypatch):
+    frame = mixed().drop(columns=["zoned", "nullable", "empty"])
+    frame["score"] = [f"{i % 7},{i % 10}" for i in range(len(frame))]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    plain = Settings(data=str(tmp_path / "t.csv"), label="kind", memory="1G")
+    monkeypatch.setattr(csvfile, "CELLS", 3000)
+    monkeypatch.setattr(spill, "PIECE", 300)
+    whole, small = (open_dataset(replace(plain, memory=memory)) for memory in ("1G", "100K"))
+    assert is_kept(small.table) and not is_kept(whole.table) and small.held < whole.held
+    assert small.encoding.to_dict() == whole.encoding.to_dict()
+    assert isinstance(small.samples, np.memmap) and isinstance(whole.samples, torch.Tensor)
+    np.testing.assert_array_equal(small.samples, whole.samples.numpy())
+    assert small.column("kind").tolist() == whole.column("kind").tolist() == frame["kind"].tolist()
+    prints = [Fingerprint.of(found) for found in (small, whole)]
+    assert prints[0].difference(prints[1], whole.ids) is None and prints[0].columns == prints[1].columns
+    spaces = [FeatureSpace.of(found.table) for found in (small, whole)]
+    assert torch.equal(spaces[0].encode(small.table), spaces[1].encode(whole.table))
