@@ -23,7 +23,7 @@ from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.forms import Form, Vector, take
-from krepes.kernels.store import Prepared, Side, compact, squares
+from krepes.kernels.store import Prepared, Side, apart, compact, squares
 from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
 
@@ -83,7 +83,7 @@ class EmpiricalNTK(Kernel):
             return super().__call__(X, Y)
         K = torch.zeros(n, m, dtype=self.tangent.dtype, device=self.tangent.device)
         exact = torch.zeros(n, m, dtype=torch.float64, device=self.tangent.device)
-        for form in self.tangent.forms(together):
+        for form in (piece for whole in self.tangent.forms(together) for piece in apart(whole)):
             part = self._across(form, n, K)
             if part is not None:  # sums over long inner dimensions
                 exact.add_(part)

@@ -169,8 +169,10 @@ class Outer(Form):
 
     def explicit(self) -> Tensor:
         """Return ``(n, s · O · (I + bias))``: the products of weights, and beside them the sums for the bias."""
-        G = torch.einsum("ntso,ntsi->nsoi", self.d, self.a)
-        G = torch.cat([G, self.d.sum(1).unsqueeze(3)], dim=3) if self.bias else G
+        beside = self.bias and self.a.shape[1] < self.d.shape[3]  # ones beside the inputs, where these are fewer
+        a = torch.nn.functional.pad(self.a, (0, 1), value=1.0) if beside else self.a
+        G = torch.einsum("ntso,ntsi->nsoi", self.d, a)
+        G = torch.cat([G, self.d.sum(1).unsqueeze(3)], dim=3) if self.bias and not beside else G
         return (torch.nn.functional.pad(G, (0, 0, self.ahead, 0)) if self.ahead else G).reshape(self.n, -1)
 
     def gram(self, other: Form) -> Tensor:

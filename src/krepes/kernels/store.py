@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from krepes.budget import Budget
-from krepes.kernels.forms import Form, Outer, take, written_out
+from krepes.kernels.forms import Form, Outer, Vector, take, written_out
 from krepes.kernels.products import inner, square_lengths
 
 WORTH_DROPPING = 0.9
@@ -211,6 +211,14 @@ class Prepared:
         size = int(torch.Size(shape).numel())
         path = str(Path(self.folder.name) / name)
         return torch.from_file(path, shared=True, size=size, dtype=like.dtype).reshape(shape)
+
+
+def apart(form: Form) -> list[Form]:
+    """Return forms whose Gram matrices sum to that of one: a bias apart from its weight needs no copy of both."""
+    if not isinstance(form, Outer) or form.a.shape[1] == 1:
+        return [form]
+    weight = replace(form, bias=False, ahead=0)
+    return [weight, Vector(form.d.sum(1).flatten(1))] if form.bias else [weight]
 
 
 def _beside(form: Form, other: Form) -> Form:
