@@ -112,7 +112,7 @@ class Training:
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
-        return self.recipe.lr * _rate(step / self.steps)
+        return self.recipe.lr * rate_at(step / self.steps)
 
     def advance(self, views: Batch, min_spread: float) -> tuple[float, float]:
         """Take one step on ``views`` ``(p, b, ...)``, unless they show a collapse; return their loss and spread."""
@@ -181,8 +181,11 @@ def mix(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _rate(progress: float) -> float:
-    """Return the learning rate as a part of its peak: a linear rise from a tenth, then half a cosine to zero."""
+def rate_at(progress: float) -> float:
+    """Return the learning rate, as a part of its peak, when the part ``progress`` of a training is done.
+
+    It rises linearly from a tenth, then falls along half a cosine to zero.
+    """
     if progress < WARM_UP:
         return 0.1 + 0.9 * progress / WARM_UP
     return (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP))) / 2

@@ -48,6 +48,7 @@ class How:
         seconds: What ``"auto"`` may take.
         steps: Steps of a warm or lazy replay; by default 60 and 20.
         batch: Samples of a warm step; by default all, up to 512.
+        rewinds: Replays from rewound weights that a warm one has beside it (`krepes.influence.rewind`), such as two.
         draws: Passes of a lazy replay, each with other views.
     """
 
@@ -56,6 +57,7 @@ class How:
     seconds: float = float("inf")
     steps: int | None = None
     batch: int | None = None
+    rewinds: int = 0
     draws: int = 4
 
 
@@ -113,7 +115,8 @@ def climb(
         own = None if isinstance(loss, str) else loss
         return replay(encoder, stream, how.recordings, asked, loss=own, path=path, **common)
     if method == "warm":
-        return warm(encoder, stream, loss, asked, steps=how.steps or 60, batch=how.batch, path=path, **common)
+        sizes: dict[str, Any] = {"steps": how.steps or 60, "batch": how.batch, "rewinds": how.rewinds}
+        return warm(encoder, stream, loss, asked, path=path, **sizes, **common)
     linearised = Linearised.of(encoder, model.base_kernel_, model.points_)
     return lazy(linearised, stream, loss, asked, steps=how.steps or 20, draws=how.draws, **common)
 
@@ -220,7 +223,7 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
         return len(how.recordings) * steps.T * step_cost(steps, len(outcomes), 2)
     if method == "warm":
         warmed = warm_steps(encoder, stream, loss, lr=1e-6, steps=how.steps or 60, batch=how.batch)
-        return warmed.T * step_cost(warmed, len(outcomes), 2 + SEARCH)
+        return warm_cost(warmed, len(outcomes), how.rewinds)
     linearised = Linearised.of(encoder, model.base_kernel_, model.points_)
     few = min(32, stream.n)
     began = time.monotonic()
@@ -244,6 +247,11 @@ def lazy_operations(r: int, d: int, steps: int, outcomes: int) -> float:
         Multiplications and additions.
     """
     return steps * outcomes * 40.0 * (r + d + 1) ** 2 * d
+
+
+def warm_cost(steps: Stepper, count: int, rewinds: int = 0) -> float:
+    """Return predicted seconds of a warm replay with its rewinds, for ``count`` outcomes."""
+    return (1 + rewinds) * steps.T * step_cost(steps, count, 2 + SEARCH)
 
 
 def step_cost(steps: Stepper, count: int, forwards: int) -> float:

@@ -40,6 +40,7 @@ from krepes.influence.lazy import (
 )
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import Measure, differentiate
+from krepes.influence.rewind import member_seed, returning_rate, rewound_steps
 from krepes.influence.scoring import forms_of, score_all
 from krepes.influence.stepsize import near_step_size
 from krepes.influence.tables import open_to_others
@@ -78,12 +79,16 @@ def warm(
     steps: int = 60,
     batch: int | None = None,
     lr: float | None = None,
+    rewinds: int = 0,
     seed: int = 0,
     memory_budget: int = 2**32,
     path: Any = None,
     progress: bool = True,
 ) -> Found:
-    """Differentiate gradient steps that start at the frozen encoder.
+    """Differentiate gradient steps that start at the frozen encoder, and on demand steps that lead back to it.
+
+    The derivatives add up: what rows do to the steps from rewound weights, averaged over ``rewinds``, and to those that
+    start at the encoder.
 
     Args:
         encoder: Frozen.
@@ -93,7 +98,8 @@ def warm(
         steps: How many.
         batch: Samples of each; by default all, up to 512.
         lr: Step size; by default the largest that keeps the loss falling and the embeddings near (`near_step_size`).
-        seed: Of order and views.
+        rewinds: Replays from rewound weights (`krepes.influence.rewind`), left out where they do not lead back.
+        seed: Of order, views and shuffles.
         memory_budget: Bytes for states and cotangents.
         path: File from which a killed reverse pass goes on.
         progress: Show a bar.
@@ -110,7 +116,36 @@ def warm(
         replayed = replace(replayed, rule=SGD(lr))
     measure = of_encoder(outcomes, replayed.twins.encoder)
     found = differentiate(replayed, measure, memory_budget=memory_budget, path=path, progress=progress)
-    return Found(found.dw.double(), found.values.double(), time.monotonic() - began, details | {"lr": lr})
+    dw = found.dw.double()
+    again, told = _rewound(replayed, encoder, stream, loss, batch=batch, rewinds=rewinds, seed=seed)
+    for member, one in enumerate(again):
+        place = None if path is None else f"{path}.rewound{member}"
+        of = of_encoder(outcomes, one.twins.encoder)
+        part = differentiate(one, of, memory_budget=memory_budget, path=place, progress=progress)
+        dw += part.dw.double() / len(again)
+    return Found(dw, found.values.double(), time.monotonic() - began, details | {"lr": lr, **told})
+
+
+def _rewound(
+    steps: Steps,
+    encoder: nn.Module,
+    stream: ViewStream,
+    loss: str | Loss,
+    *,
+    batch: int | None,
+    rewinds: int,
+    seed: int,
+) -> tuple[list[Steps], dict[str, Any]]:
+    """Return the rewound replays that go with a warm one, none if they do not lead back, and what to tell of them."""
+    if rewinds == 0:
+        return [], {}
+    seeds = [member_seed(seed, member) for member in range(rewinds)]
+    found = returning_rate(steps, seeds[0])
+    told = {"rewinds": 0 if found.rate is None else rewinds, "rate": found.rate, "alike": found.alike}
+    if found.rate is None:
+        return [], told
+    warmed = [warm_steps(encoder, stream, loss, lr=1.0, steps=steps.T, batch=batch, seed=own) for own in seeds]
+    return [rewound_steps(one, found.rate, own) for one, own in zip(warmed, seeds, strict=True)], told
 
 
 def replay(

@@ -89,7 +89,7 @@ def _trial(steps: Steps, encoder: nn.Module) -> tuple[list[float], tuple[float, 
     w = ones_like_state(state, steps.n)
     x = pytree.tree_map(lambda leaf: leaf[0, :ROWS], steps.views(0)[1])
     shell = copy.deepcopy(encoder).eval()
-    before = _embedded(shell, state, x)
+    before = embedded(shell, state, x)
     losses, moved = [_loss(steps, state, w)], (0.0, 0.0)
     looks = {round(steps.T * part / LOOKS) for part in range(1, LOOKS + 1)}
     for t in range(steps.T):
@@ -97,8 +97,8 @@ def _trial(steps: Steps, encoder: nn.Module) -> tuple[list[float], tuple[float, 
         if t + 1 in looks:
             losses.append(_loss(steps, state, w))
         if t + 1 in looks | EARLY:
-            after = _embedded(shell, state, x)
-            moved = _distance(_cosines(after), _cosines(before)), _distance(after, before)
+            after = embedded(shell, state, x)
+            moved = _distance(cosines(after), cosines(before)), _distance(after, before)
             if not (_near(moved) and (len(losses) < 2 or losses[-1] <= RISE * losses[-2])):
                 break
     return losses, moved
@@ -113,7 +113,7 @@ def _loss(steps: Steps, state: State, w: Tensor) -> float:
         return float(steps.loss(0, state, w))
 
 
-def _embedded(shell: nn.Module, state: State, x: Batch) -> Tensor:
+def embedded(shell: nn.Module, state: State, x: Batch) -> Tensor:
     """Return the centred embeddings of ``x``, ``(b, d)``."""
     own = {name.removeprefix("encoder."): t for name, t in state.items() if name.startswith("encoder.")}
     with torch.no_grad():
@@ -121,7 +121,7 @@ def _embedded(shell: nn.Module, state: State, x: Batch) -> Tensor:
     return Z - Z.mean(0)
 
 
-def _cosines(Z: Tensor) -> Tensor:
+def cosines(Z: Tensor) -> Tensor:
     """Return the cosines ``(b, b)`` of embeddings."""
     U = normalize(Z, dim=1)
     return U @ U.T

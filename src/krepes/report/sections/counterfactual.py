@@ -135,7 +135,9 @@ def _way(study: Study, found: Influence) -> str:
             f"replay, {passes} the training rows)"
         )
     if found.method == "warm":
-        return f"through {count(about['steps'], 'gradient step')} of {name} from the encoder as it is (warm replay)"
+        taken, again = count(about["steps"], "gradient step"), about.get("rewinds", 0)
+        back = f" and as many that lead back to it from {count(again, 'rewind')} of its weights" if again else ""
+        return f"through {taken} of {name} from the encoder as it is{back} (warm replay)"
     if found.method == "replay":
         return f"through the recorded training of {count(about['members'], 'encoder')} (replay)"
     why = f"; no replay: {about['no replay']}" if "no replay" in about else ""
