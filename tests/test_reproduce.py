@@ -10,9 +10,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from krepes.audit.probes import probe
 from krepes.cli.app import app
 from krepes.errors import InvalidInputError
 from krepes.figures.style import new_figure
+from krepes.model import Krepes
 from krepes.reproduce import (
     SCALES,
     TARGETS,
@@ -22,11 +24,15 @@ from krepes.reproduce import (
     begin,
     crew,
     find_target,
+    measured,
     recipe,
     reproduce,
     write_page,
 )
+from krepes.reproduce.base import retell
 from krepes.reproduce.claims import Claim, Reading
+from krepes.reproduce.page import told
+from krepes.reproduce.probes import ModelProbe
 from krepes.reproduce.stored import REPOSITORY
 from krepes.reproduce.tables import markdown, wide
 from krepes.reproduce.trial import Trial
@@ -235,6 +241,24 @@ def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
     assert trial.fit(first, objective="simclr").n_samples_ == 30
 
 
+def test_models_that_share_a_kernel_are_probed_over_the_same_rows(tmp_path, monkeypatch):
+    settings = Settings(data="digits", max_rows=200, epochs=1, encoder="mlp", encoder_options={"width": 8, "out": 4})
+    monkeypatch.setattr("krepes.reproduce.trial.recipe", lambda data, **_: settings)
+    scale = Scale("quick", seeds=1, test=30, streamed=30, **SIZES)
+    trial = Trial(scale, 0, None, tmp_path)
+    made = trial.experiment("digits")
+    first, other = trial.fit(made), trial.fit(made, landmarks="uniform")
+    models, asked = [first, other, first.refit(objective="vicreg"), first.refit(h=2)], []
+    rows = Krepes.model_rows
+    monkeypatch.setattr(Krepes, "model_rows", lambda self, X: asked.append(len(X)) or rows(self, X))
+    accuracy = ModelProbe(made, 100)
+    found = [accuracy(model) for model in models]
+    assert asked == [100, 30, 100, 30], "once for each of two kernels"
+    train, test = made.train(100), made.test
+    expected = [probe(m.embed(train), made.labels[0][:100], m.embed(test), made.labels[1]) for m in models]
+    assert found == expected and len(set(found)) > 1
+
+
 def test_markdown_keeps_rows_apart():
     assert markdown(pd.DataFrame({"x": [1.23456], "y": ["|b|"]})) == "| x | y |\n| --- | --- |\n| 1.23 | \\|b\\| |\n"
 
@@ -287,6 +311,19 @@ def test_fewer_seeds_and_some_data_are_said_over_the_table(tmp_path, three_seeds
         reproduce(replace(studies, optional=("quick",)), "quick", None, tmp_path, only=["a"], without=["slow"])
     with pytest.raises(InvalidInputError, match="seeds=0"):
         reproduce(studies, "quick", None, tmp_path, seeds=0)
+
+
+def test_the_page_in_the_documents_is_what_its_results_say():
+    """No figure or verdict of it was written by hand: what was measured lies beside it, and the code tells it."""
+    page = REPOSITORY.parent / "docs" / "reproduction.md"
+    beside = page.with_suffix("")
+    results = {name: measured.read(beside / f"{name}-standard.json") for name in TARGETS}
+    found = {name: result for name, result in results.items() if result is not None}
+    assert page.read_text() == told(found, list(TARGETS.values()), beside.name), (
+        "krepes reproduce page --scale standard"
+    )
+    shown = {picture for name, result in found.items() for picture in retell(TARGETS[name], result)["pictures"]}
+    assert {path.name for path in beside.glob("*-standard*.png")} == shown
 
 
 def test_stored_encoders_are_small_whole_and_made_by_the_recipes_of_today():

@@ -11,7 +11,7 @@ from krepes.figures.style import GREY, SERIES, new_figure, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading
-from krepes.reproduce.probes import probe_encoder, probe_model
+from krepes.reproduce.probes import ModelProbe, probe_encoder
 from krepes.reproduce.trial import SETTINGS, SHARED, Experiment, Trial, objective_of, side_by_side
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def _starts(trial: Trial, made: Experiment, preset: str | None) -> pd.DataFrame:
     shared: dict[str, Any] = {"m": trial.scale.m // 2, "preset": preset}
     moments = trial.fit(made, **shared)
     rows_kept = trial.fit(made, objective="simclr", tol=TOLERANCE, **shared)
-    rows = []
+    rows, accuracy = [], ModelProbe(made)
     for loss in ("barlow_twins", "simclr", "byol"):
         model = moments if loss == "barlow_twins" else _of_rows(rows_kept, loss, preset)
         for init, fitted in (("pca", model), ("kaiming", model.refit(init="kaiming"))):
-            rows.append((loss, init, probe_model(fitted, made)))
+            rows.append((loss, init, accuracy(fitted)))
     return pd.DataFrame(rows, columns=["loss", "init", "value"])
 
 
@@ -71,8 +71,9 @@ def run_landmarks(trial: Trial) -> Findings:
 
 def _choices(trial: Trial, made: Experiment, preset: str | None) -> pd.DataFrame:
     """Return the accuracies of one setting."""
+    accuracy = ModelProbe(made)
     rows = [
-        (loss, selector, probe_model(model, made))
+        (loss, selector, accuracy(model))
         for selector in SELECTORS
         for loss, model in fits_of_all_losses(trial, made, selector, preset).items()
     ]

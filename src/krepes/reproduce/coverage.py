@@ -18,7 +18,7 @@ from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, under_each
 from krepes.reproduce.draws import half_models
-from krepes.reproduce.probes import probe_encoder, probe_model
+from krepes.reproduce.probes import ModelProbe, probe_encoder
 from krepes.reproduce.trial import ROW_OBJECTIVES, SETTINGS, Experiment, Trial, objective_of, side_by_side
 
 if TYPE_CHECKING:
@@ -42,9 +42,12 @@ def run(trial: Trial) -> Findings:
 
 def _measures(trial: Trial, preset: str | None) -> pd.DataFrame:
     """Return what is measured under one setting."""
-    found = []
+    found: list[tuple[str, str, str, float]] = []
+    probes: tuple[Experiment, ModelProbe, float] | None = None
     for encoder, loss, model, made in _models(trial, preset):
-        measures = {**_coverage(trial, model, made), OURS: probe_model(model, made), THEIRS: probe_encoder(made)}
+        if probes is None or probes[0] is not made:
+            probes = made, ModelProbe(made), probe_encoder(made)
+        measures = {**_coverage(trial, model, made), OURS: probes[1](model), THEIRS: probes[2]}
         found += [(encoder, loss, measure, value) for measure, value in measures.items()]
     return pd.DataFrame(found, columns=[*KEYS[1:], "value"])
 

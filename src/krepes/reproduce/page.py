@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from krepes.errors import InvalidInputError
@@ -51,23 +51,36 @@ def write_page(folder: str | Path, scale: str, path: str | Path, targets: Sequen
     """
     folder, path = Path(folder), Path(path)
     beside = path.with_suffix("")
-    found = {target.name: _newest(target.name, scale, folder, beside) for target in targets}
-    told = {target.name: retell(target, result) for target in targets if (result := found[target.name]) is not None}
-    if not told:
+    newest = {target.name: _newest(target.name, scale, folder, beside) for target in targets}
+    found = {name: result for name, result in newest.items() if result is not None}
+    if not found:
         raise InvalidInputError(f"{folder} holds no result of scale {scale!r}: run `krepes reproduce all` first.")
     beside.mkdir(parents=True, exist_ok=True)
-    paper = {target.name: told[target.name] for target in targets if target.name in told and not target.beyond}
-    sections = [INTRODUCTION, hours(paper), summary(told)]
-    missing = [target.name for target in targets if target.name not in told]
+    for target in targets:
+        if target.name in found:
+            _keep(target, found[target.name], folder, beside)
+    text = told(found, targets, beside.name)
+    return publish(path, lambda temporary: temporary.write_text(text))
+
+
+def told(found: Mapping[str, Measured], targets: Sequence[Target], pictures: str) -> str:
+    """Return the page as text: a function of what was measured and of the words of the targets, and of nothing else.
+
+    Args:
+        found: Results by the name of their target.
+        targets: In the order of the page.
+        pictures: Folder of the figures, relative to the page.
+
+    Returns:
+        Markdown.
+    """
+    stories = {target.name: retell(target, found[target.name]) for target in targets if target.name in found}
+    paper = {target.name: stories[target.name] for target in targets if target.name in found and not target.beyond}
+    sections = [INTRODUCTION, hours(paper), summary(stories)]
+    missing = [target.name for target in targets if target.name not in found]
     if missing:
         sections.append(f"Not run at this scale: {', '.join(missing)}.\n")
-    for target in targets:
-        result = found[target.name]
-        if result is not None:
-            _keep(target, result, folder, beside)
-            sections.append(section(target.name, told[target.name], beside.name))
-    text = "\n".join(sections)
-    return publish(path, lambda temporary: temporary.write_text(text))
+    return "\n".join([*sections, *(section(name, story, pictures) for name, story in stories.items())])
 
 
 def _newest(name: str, scale: str, folder: Path, beside: Path) -> Measured | None:

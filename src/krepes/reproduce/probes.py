@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+
 from krepes.audit.probes import probe
 from krepes.encoders import FrozenEncoder
 from krepes.model import Krepes
@@ -9,12 +13,43 @@ from krepes.reproduce.trial import Experiment
 
 LABELLED = 10_000
 """Training rows with labels that a probe sees, at most."""
+KERNELS = 3
+"""Whose rows are kept: a table of objectives takes a fit for moments, one for rows and one of its own."""
+
+
+class ModelProbe:
+    """Accuracies of probes on the embeddings of kernel models; those that share a kernel share its rows.
+
+    Models of many objectives over the same landmarks differ by their coefficients alone: rows of all samples, which
+    are most of the work, are made once for them.
+
+    Args:
+        made: The experiment, whose test samples are judged.
+        labelled: Training rows with labels, at most.
+    """
+
+    def __init__(self, made: Experiment, labelled: int = LABELLED) -> None:
+        self.made, self.samples = made, (made.train(labelled), made.test)
+        self._kept: list[tuple[Any, list[Tensor]]] = []
+
+    def __call__(self, model: Krepes) -> float:
+        """Return the accuracy of one model."""
+        theta = model.solution_.theta
+        Z, Z_test = ((rows @ theta[:-1] + theta[-1]).numpy() for rows in self._rows(model))
+        return probe(Z, self.made.labels[0][: len(Z)], Z_test, self.made.labels[1])
+
+    def _rows(self, model: Krepes) -> list[Tensor]:
+        """Return rows of training and of test samples; those of the last few kernels are kept."""
+        found = next((rows for of, rows in self._kept if of is model.prepared_), None)
+        if found is None:
+            found = [model.model_rows(X) for X in self.samples]
+            self._kept = [*self._kept[1 - KERNELS :], (model.prepared_, found)]
+        return found
 
 
 def probe_model(model: Krepes, made: Experiment, labelled: int = LABELLED) -> float:
     """Return the accuracy of a probe on a kernel model's embeddings of the test samples."""
-    Z = model.transform(made.train(labelled)).numpy()
-    return probe(Z, made.labels[0][: len(Z)], model.transform(made.test).numpy(), made.labels[1])
+    return ModelProbe(made, labelled)(model)
 
 
 def probe_encoder(made: Experiment, labelled: int = LABELLED) -> float:
