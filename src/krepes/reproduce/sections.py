@@ -86,7 +86,9 @@ def _command(name: str, scale: str, run: Mapping[str, Any]) -> str:
     seeds = "1 seed" if run["seeds"] == 1 else f"{run['seeds']} seeds"
     took = f", {run['seconds'] / 60:.1f} core minutes" if "seconds" in run else ""
     kept = "" if run["data"] == run["only"] or not run["only"] else f", of which {', '.join(run['data'])} stand here"
-    return f"`krepes reproduce {name} --scale {scale}{fewer}{choices}`{kept}: commit {run['commit']}, {seeds}{took}"
+    rounded = ", figures as a page of that commit printed them" if run.get("printed") else ""
+    said = f"commit {run['commit']}, {seeds}{took}{rounded}"
+    return f"`krepes reproduce {name} --scale {scale}{fewer}{choices}`{kept}: {said}"
 
 
 def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
