@@ -193,7 +193,7 @@ class Tangent:
         mixed = [name for group in groups for name in group.mixed]
         taken = sum(call.site.x.numel() + 2 * call.shape.numel() for call in captured.calls) / PROBE
         written = 2 * sum(self.tracked[name].numel() for name in [*free, *mixed])
-        # What autograd keeps beside is less than half of it again on every network of `benchmarks.architectures`.
+        # What autograd keeps beside is less than half of it again on eleven networks of `benchmarks.architectures`.
         self.bytes_per_sample = (taken + written) * (0.5 + self.heads) * self.cotangents.element_size()
 
     def _by_tables(self) -> set[int]:
