@@ -1,8 +1,8 @@
 """Run the named benchmarks (all by default), print their tables and write ``results/bench-<name>.json``.
 
-Beside each figure that is not seconds stands that of the run that was kept last (``benchmarks/before.json``); ``--keep`` puts the
-figures of this run in its place. A benchmark whose library or data are missing is skipped; one that fails is named at
-the end, after all others have run.
+Beside each figure that is not seconds stands that of the run that was kept last (``benchmarks/before.json``);
+``--keep`` puts the figures of this run in its place. A benchmark whose library or data are missing is skipped; one that
+fails is named at the end, after all others have run.
 """
 
 from __future__ import annotations

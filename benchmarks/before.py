@@ -1,4 +1,4 @@
-"""The figures of the last release beside those of this run: ratios, shares, errors and counts, never seconds.
+"""The figures of the run that was kept last beside those of this run: ratios, shares, errors and counts, never seconds.
 
 ``before.json`` holds them by benchmark; ``python -m benchmarks --keep`` puts those of this run in their place. Seconds
 belong to a machine and its load; a ratio of two that were measured side by side does not, or far less.
@@ -69,7 +69,7 @@ def table(name: str, result: Any) -> list[str]:
     before, now = load().get(name, {}), figures(result)
     if not now:
         return []
-    lines = [f"    {'beside the last release':58s} {'before':>10s} {'now':>10s} {'now / before':>13s}"]
+    lines = [f"    {'beside the run kept last':58s} {'before':>10s} {'now':>10s} {'now / before':>13s}"]
     for key, value in now.items():
         old = before.get(key)
         change = f"{value / old:13.2f}" if old else f"{'-':>13s}"
