@@ -266,7 +266,8 @@ class Study:
         names, codes = shared_codes(training=self.labels[0], test=self.labels[1])
         for part, size, what in zip(codes, (self.n, self.t), ("training labels", "test labels"), strict=True):
             require_count(part, size, what)
-        train, test = ([str(names[int(c)]) for c in part] for part in codes)
+        shown = [str(name) for name in names]  # one text for each class, not for each of a million rows
+        train, test = ([shown[int(c)] for c in part] for part in codes)
         return train, test
 
     @cached_property
@@ -276,7 +277,8 @@ class Study:
             return None
         names, (codes,) = shared_codes(predictions=self.predictions)
         require_count(codes, self.t, "predictions")
-        return [str(names[int(c)]) for c in codes]
+        shown = [str(name) for name in names]
+        return [shown[int(c)] for c in codes]
 
     @cached_property
     def bonds(self) -> list[Outcome]:
