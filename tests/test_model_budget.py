@@ -118,11 +118,11 @@ def test_inputs_of_the_autoencoder_count_and_are_refused_before_any_work(X):
         def forward(self, x):
             raise AssertionError("the encoder ran")
 
-    # E[k xᵀ] is 41 x 500 numbers, five times while it is merged, beside 5 x 4 x 41² of the moments.
-    with pytest.raises(InvalidInputError, match=r"q=40 landmark points in p=2 views and d=500 inputs.* 1.039 MiB"):
-        model(Untouched(), objective="kae", memory_budget="1M").fit(X)
-    with pytest.raises(InvalidInputError, match=r"q=40 landmark points in p=2 views: .* 262.7 KiB"):
-        model(Untouched(), memory_budget="200K").fit(X)
+    # E[k xᵀ] is 41 x 500 numbers, three times while it is merged, beside 3 x 4 x 41² of the moments.
+    with pytest.raises(InvalidInputError, match=r"q=40 landmark points in p=2 views and d=500 inputs.* 638.1 KiB"):
+        model(Untouched(), objective="kae", memory_budget="600K").fit(X)
+    with pytest.raises(InvalidInputError, match=r"q=40 landmark points in p=2 views: .* 157.6 KiB"):
+        model(Untouched(), memory_budget="120K").fit(X)
     assert model(objective="kae", memory_budget="2M").fit(X).moments_.KX.shape == (41, 500)
 
 

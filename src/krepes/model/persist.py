@@ -229,5 +229,6 @@ class StoredModel:
 def _stays(manifest: Mapping[str, Any], name: str, size: int) -> bool:
     """Return whether samples stay in the file: those of more than a part of the budget, as while it was fitted."""
     samples = name.startswith(("points", "reference"))
-    budget = manifest.get("parameters", {}).get("memory_budget")
+    parameters = manifest.get("parameters")
+    budget = parameters.get("memory_budget") if isinstance(parameters, dict) else None  # refused later, by name
     return samples and isinstance(budget, int) and budget > 0 and not Budget(budget).fits(size, share=SHARE)
