@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,17 @@ def shared_codes(**labels: Labels) -> tuple[list[Any], list[Tensor]]:
     rank[order] = np.arange(len(classes))
     ends = np.cumsum([len(array) for array in arrays])[:-1]
     return [classes[i] for i in order], [torch.from_numpy(part) for part in np.split(rank[codes], ends)]
+
+
+def as_text(names: Sequence[Any], codes: Tensor) -> list[str]:
+    """Return labels as text, by their numbers ``(n,)``; a loop over the tensor itself would make n tensors of them.
+
+    Example:
+        >>> as_text(["cat", 7], torch.tensor([1, 0, 1]))
+        ['7', 'cat', '7']
+    """
+    shown = [str(name) for name in names]
+    return [shown[code] for code in codes.tolist()]
 
 
 def require_count(labels: Tensor, n: int, what: str) -> None:

@@ -17,7 +17,7 @@ from krepes._checks import require_range
 from krepes.attribution import Attribution, attribute
 from krepes.audit.columns import ColumnUse, uses_of
 from krepes.audit.features import FeatureSpace
-from krepes.audit.labels import Labels, require_count, shared_codes
+from krepes.audit.labels import Labels, as_text, require_count, shared_codes
 from krepes.audit.quick import quick_influence
 from krepes.audit.rankings import rankings
 from krepes.batches import Batch
@@ -266,8 +266,7 @@ class Study:
         names, codes = shared_codes(training=self.labels[0], test=self.labels[1])
         for part, size, what in zip(codes, (self.n, self.t), ("training labels", "test labels"), strict=True):
             require_count(part, size, what)
-        shown = [str(name) for name in names]  # one text for each class, not for each of a million rows
-        train, test = ([shown[int(c)] for c in part] for part in codes)
+        train, test = (as_text(names, part) for part in codes)
         return train, test
 
     @cached_property
@@ -277,8 +276,7 @@ class Study:
             return None
         names, (codes,) = shared_codes(predictions=self.predictions)
         require_count(codes, self.t, "predictions")
-        shown = [str(name) for name in names]
-        return [shown[int(c)] for c in codes]
+        return as_text(names, codes)
 
     @cached_property
     def bonds(self) -> list[Outcome]:
