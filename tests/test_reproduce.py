@@ -303,6 +303,11 @@ def test_fewer_seeds_and_some_data_are_said_over_the_table(tmp_path, three_seeds
     reproduce(studies, "quick", None, tmp_path, seeds=1, only=["a"])
     page = (tmp_path / "toy-quick.md").read_text()
     assert "--only a`" in page and "--only b`" in page and page.count("0.5 [0.40, 0.60]") == 2, "studies add up"
+    other = replace(studies, run=lambda trial: Findings(run(trial).rows.assign(value=0.7)))
+    reproduce(other, "quick", None, tmp_path, seeds=2, only=["b"])
+    page = (tmp_path / "toy-quick.md").read_text()
+    assert "| a | 0.5 [0.40, 0.60] (0.5) |\n| b | 0.7 ± 0 |" in page, "a study that runs again replaces itself"
+    assert page.count("--only b`") == 1 and "--seeds 2 --only b`" in page
     with pytest.raises(InvalidInputError, match="--only c: toy takes a, b there"):
         reproduce(studies, "quick", None, tmp_path, only=["c"])
     with pytest.raises(InvalidInputError, match="--only a: toy takes none there"):
