@@ -13,7 +13,7 @@ from krepes import influence as inf
 from krepes.encoders import MLP
 from krepes.encoders.pretrain import pretrain
 from krepes.errors import InvalidInputError
-from krepes.influence import ladder
+from krepes.influence import compute, ladder
 from krepes.influence.ladder import How, choose
 from krepes.kernels.classic import RBF
 from krepes.model import Krepes
@@ -109,6 +109,20 @@ def test_auto_takes_the_best_that_is_possible_and_says_so(model, outcomes, train
     kernel = Krepes(RBF(2.0), m=12, h=4, augment=GaussianNoise(0.1), progress=False).fit(X)
     plan = choose(kernel, [inf.toward(kernel, X[:1], torch.ones(4))], How(), kernel.stream_, progress=False)
     assert plan.method == "surrogate" and "needs the encoder" in plan.refused["warm"]
+
+
+def test_warm_goes_without_rewinds_where_the_seconds_do_not_allow_them(model, outcomes, monkeypatch):
+    costs = {"replay": 1e3, "warm": 30.0, "lazy": 1.0}
+    monkeypatch.setattr(ladder, "_cost", lambda _model, _outcomes, method, *_: costs[method])
+    plans = {s: choose(model, outcomes, How(seconds=s), model.stream_, progress=False) for s in (5.0, 15.0, 40.0)}
+    assert [plan.method for plan in plans.values()] == ["lazy", "warm", "warm"]
+    assert (plans[15.0].rewinds, plans[15.0].costs["warm"], plans[40.0].rewinds) == (0, 10.0, None)
+    assert "it would take 30 s of 15" in plans[15.0].refused["rewinds"] and "warm" not in plans[15.0].refused
+    fixed = choose(model, outcomes, How(seconds=15.0, rewinds=2), model.stream_, progress=False)
+    assert fixed.method == "lazy"
+    monkeypatch.setattr(compute, "choose", lambda *_, **__: plans[15.0])
+    found = inf.influence_of(model, outcomes, method="auto", how=How(steps=3), progress=False)
+    assert found.method == "warm" and "rewinds" not in found.details
 
 
 def test_vicreg_warns_of_weights_and_starts_that_predicted_nothing(model, X):

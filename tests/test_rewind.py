@@ -12,7 +12,7 @@ from krepes.encoders.losses import LOSSES
 from krepes.encoders.pretrain import pretrain
 from krepes.influence import rungs
 from krepes.influence.reverse import differentiate, forward
-from krepes.influence.rewind import ALIKE, KEEP, member_seed, returning_rate, rewound_steps
+from krepes.influence.rewind import ALIKE, KEEP, member_seed, returning_rate, rewinds_of, rewound_steps
 from krepes.influence.rungs import of_encoder, warm
 from krepes.influence.warm import warm_steps
 from krepes.views import GaussianNoise, ViewStream
@@ -116,11 +116,11 @@ def test_the_rate_is_the_one_that_leads_back(trained):
 def test_a_warm_replay_adds_the_mean_of_its_rewinds(trained, monkeypatch, tmp_path):
     encoder, stream = trained
     asked = outcomes(stream.plain(torch.arange(4)))
-    plain = warm(encoder, stream, "barlow_twins", asked, steps=30, progress=False)
+    plain = warm(encoder, stream, "barlow_twins", asked, steps=30, rewinds=0, progress=False)
     assert "rewinds" not in plain.details
     settings = {"steps": 30, "seed": 5, "progress": False}
-    found = warm(encoder, stream, "barlow_twins", asked, rewinds=2, path=tmp_path / "x", **settings)
-    expected = warm(encoder, stream, "barlow_twins", asked, **settings).dw
+    found = warm(encoder, stream, "barlow_twins", asked, path=tmp_path / "x", **settings)
+    expected = warm(encoder, stream, "barlow_twins", asked, rewinds=0, **settings).dw
     for member in range(2):
         seed = member_seed(5, member)
         steps = warm_steps(encoder, stream, "barlow_twins", lr=1.0, steps=30, seed=seed)
@@ -137,3 +137,11 @@ def test_a_warm_replay_adds_the_mean_of_its_rewinds(trained, monkeypatch, tmp_pa
     short = warm(encoder, stream, "barlow_twins", asked, steps=30, rewinds=2, progress=False)
     assert short.details["rewinds"] == 0 and short.details["rate"] is None
     torch.testing.assert_close(short.dw, plain.dw)
+
+
+def test_byol_has_no_rewinds_unless_asked(net, X):
+    stream = ViewStream(X, GaussianNoise(0.2))
+    found = warm(net, stream, "byol", outcomes(X), steps=3, lr=0.01, progress=False)
+    assert rewinds_of("byol") == 0 and "rewinds" not in found.details
+    asked = warm(net, stream, "byol", outcomes(X), steps=3, lr=0.01, rewinds=1, progress=False)
+    assert "rewinds" in asked.details and rewinds_of("vicreg") == 2

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,7 @@ def _replayed(
 ) -> Influence:
     """Return the influence by a replay; a row's is ``n`` times the derivative in its weight."""
     labels = _labels(ids, stream.n)
+    how = how if plan.rewinds is None else replace(how, rewinds=plan.rewinds)
     found = climb(
         model, outcomes, plan.method, how, stream=stream, path=path, memory_budget=memory_budget, progress=progress
     )

@@ -28,6 +28,7 @@ from krepes.influence.lazy import LAZY
 from krepes.influence.linearised import Linearised
 from krepes.influence.outcomes import Outcome
 from krepes.influence.reverse import Stepper, ones_like_state, pull_back
+from krepes.influence.rewind import rewinds_of
 from krepes.influence.rungs import Embed, Found, Outcomes, lazy, recorded_steps, replay, warm
 from krepes.influence.warm import warm_steps
 from krepes.model import Krepes
@@ -48,7 +49,8 @@ class How:
         seconds: What ``"auto"`` may take.
         steps: Steps of a warm or lazy replay; by default 60 and 20.
         batch: Samples of a warm step; by default all, up to 512.
-        rewinds: Replays from rewound weights that a warm one has beside it (`krepes.influence.rewind`), such as two.
+        rewinds: Replays from rewound weights that a warm one has beside it (`krepes.influence.rewind`); by default two,
+            none for BYOL.
         draws: Passes of a lazy replay, each with other views.
     """
 
@@ -57,7 +59,7 @@ class How:
     seconds: float = float("inf")
     steps: int | None = None
     batch: int | None = None
-    rewinds: int = 0
+    rewinds: int | None = None
     draws: int = 4
 
 
@@ -69,11 +71,13 @@ class Plan:
         method: The rung.
         costs: Predicted seconds of each rung that is possible.
         refused: Why a rung is not possible, or not taken.
+        rewinds: Of a warm replay, where the seconds do not allow them; otherwise as asked for.
     """
 
     method: str
     costs: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    rewinds: int | None = None
 
     def sentence(self) -> str:
         """Return the plan in words."""
@@ -134,23 +138,30 @@ def choose(model: Krepes, outcomes: Sequence[Outcome], how: How, stream: ViewStr
     Returns:
         The plan; ``"surrogate"`` if nothing better is possible.
     """
-    costs, refused = {}, {}
+    costs, refused, rewinds = {}, {}, how.rewinds
     for method in METHODS[:-1]:
         try:
             costs[method] = _cost(model, outcomes, method, how, stream)
         except InvalidInputError as error:
             refused[method] = str(error).split(". ")[0]
             continue
-        if costs[method] > how.seconds:
-            refused[method] = f"it would take {costs[method]:.3g} s of {how.seconds:.3g}"
-            continue
-        break
+        if costs[method] <= how.seconds:
+            break
+        refused[method] = _too_long(costs[method], how)
+        more = rewinds_of(loss_of(model, how)) if how.rewinds is None else 0
+        if method == "warm" and more and costs[method] <= (1 + more) * how.seconds:
+            rewinds, costs[method], refused["rewinds"] = 0, costs[method] / (1 + more), refused.pop(method)
+            break
     else:
         method = METHODS[-1]
-    plan = Plan(method, costs, refused)
+    plan = Plan(method, costs, refused, rewinds)
     if progress:
         tqdm.write(plan.sentence(), file=sys.stderr)
     return plan
+
+
+def _too_long(cost: float, how: How) -> str:
+    return f"it would take {cost:.3g} s of {how.seconds:.3g}"
 
 
 def joined(outcomes: Sequence[Outcome]) -> Outcomes:
@@ -223,7 +234,7 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
         return len(how.recordings) * steps.T * step_cost(steps, len(outcomes), 2)
     if method == "warm":
         warmed = warm_steps(encoder, stream, loss, lr=1e-6, steps=how.steps or 60, batch=how.batch)
-        return warm_cost(warmed, len(outcomes), how.rewinds)
+        return warm_cost(warmed, len(outcomes), rewinds_of(loss) if how.rewinds is None else how.rewinds)
     linearised = Linearised.of(encoder, model.base_kernel_, model.points_)
     few = min(32, stream.n)
     began = time.monotonic()
@@ -249,7 +260,7 @@ def lazy_operations(r: int, d: int, steps: int, outcomes: int) -> float:
     return steps * outcomes * 40.0 * (r + d + 1) ** 2 * d
 
 
-def warm_cost(steps: Stepper, count: int, rewinds: int = 0) -> float:
+def warm_cost(steps: Stepper, count: int, rewinds: int) -> float:
     """Return predicted seconds of a warm replay with its rewinds, for ``count`` outcomes."""
     return (1 + rewinds) * steps.T * step_cost(steps, count, 2 + SEARCH)
 

@@ -6,7 +6,8 @@ A replay that starts at the encoder θ* only sees how it would go on. Rows act w
 rewound first: Π shuffles the entries of every matrix, which keeps their sizes and forgets the rest, and ``T`` steps
 with the warm-up and the cosine of a training lead back. The learning rate is the one whose last encoder is most like
 the frozen one, by the correlation of the cosines of a batch: no label is asked. Where no rate leads back, there is no
-rewound replay. BYOL's target is the frozen encoder all the time.
+rewound replay. BYOL's target is the frozen encoder all the time, which no training
+had: its warm replays have no rewound ones beside them unless they are asked for.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from krepes.encoders.functional import AdamW, State, Steps
+from krepes.encoders.losses import Loss
+from krepes.encoders.pretrain import BYOL
 from krepes.encoders.training import mix, rate_at
 from krepes.influence.reverse import forward, ones_like_state
 from krepes.influence.stepsize import ROWS, cosines, embedded
 
-KEEP, ALIKE, WEIGHT_DECAY = 0.3, 0.8, 1e-4
+REWINDS, KEEP, ALIKE, WEIGHT_DECAY = 2, 0.3, 0.8, 1e-4
 RATES = (8e-3, 2e-3, 5e-4, 1e-4)
 EPS = 1e-6
 """Of AdamW, above round-off: a bias that the loss does not feel has a gradient of round-off alone, and shall stay."""
@@ -108,6 +111,11 @@ def _correlation(C: Tensor, D: Tensor) -> float:
     off = ~torch.eye(len(C), dtype=torch.bool, device=C.device)
     value = float(torch.corrcoef(torch.stack([C[off], D[off]]))[0, 1])
     return value if value == value else -1.0
+
+
+def rewinds_of(loss: str | Loss) -> int:
+    """Return how many rewound replays go with a warm one of a loss: two, none for BYOL."""
+    return 0 if loss == BYOL else REWINDS
 
 
 def member_seed(seed: int, member: int) -> int:

@@ -40,7 +40,7 @@ from krepes.influence.lazy import (
 )
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import Measure, differentiate
-from krepes.influence.rewind import member_seed, returning_rate, rewound_steps
+from krepes.influence.rewind import member_seed, returning_rate, rewinds_of, rewound_steps
 from krepes.influence.scoring import forms_of, score_all
 from krepes.influence.stepsize import near_step_size
 from krepes.influence.tables import open_to_others
@@ -79,13 +79,13 @@ def warm(
     steps: int = 60,
     batch: int | None = None,
     lr: float | None = None,
-    rewinds: int = 0,
+    rewinds: int | None = None,
     seed: int = 0,
     memory_budget: int = 2**32,
     path: Any = None,
     progress: bool = True,
 ) -> Found:
-    """Differentiate gradient steps that start at the frozen encoder, and on demand steps that lead back to it.
+    """Differentiate gradient steps that start at the frozen encoder, and steps that lead back to it.
 
     The derivatives add up: what rows do to the steps from rewound weights, averaged over ``rewinds``, and to those that
     start at the encoder.
@@ -98,7 +98,7 @@ def warm(
         steps: How many.
         batch: Samples of each; by default all, up to 512.
         lr: Step size; by default the largest that keeps the loss falling and the embeddings near (`near_step_size`).
-        rewinds: Replays from rewound weights (`krepes.influence.rewind`), left out where they do not lead back.
+        rewinds: Replays from rewound weights, left out where they do not lead back; by default those of `rewinds_of`.
         seed: Of order, views and shuffles.
         memory_budget: Bytes for states and cotangents.
         path: File from which a killed reverse pass goes on.
@@ -117,7 +117,8 @@ def warm(
     measure = of_encoder(outcomes, replayed.twins.encoder)
     found = differentiate(replayed, measure, memory_budget=memory_budget, path=path, progress=progress)
     dw = found.dw.double()
-    again, told = _rewound(replayed, encoder, stream, loss, batch=batch, rewinds=rewinds, seed=seed)
+    count = rewinds_of(loss) if rewinds is None else rewinds
+    again, told = _rewound(replayed, encoder, stream, loss, batch=batch, rewinds=count, seed=seed)
     for member, one in enumerate(again):
         place = None if path is None else f"{path}.rewound{member}"
         of = of_encoder(outcomes, one.twins.encoder)

@@ -20,6 +20,7 @@ from krepes.influence.gradients import RIDGES, row_gradients
 from krepes.influence.ladder import step_cost, warm_cost
 from krepes.influence.linearised import Linearised
 from krepes.influence.reverse import forward
+from krepes.influence.rewind import rewinds_of
 from krepes.influence.rungs import Embed, lazy, of_encoder, recorded_steps, replay, warm
 from krepes.influence.tables import narrowed
 from krepes.influence.warm import warm_steps
@@ -83,7 +84,7 @@ def predicted(subject: Subject, methods: Sequence[str], members: int = 1) -> dic
     found: dict[str, float] = {}
     if "warm" in methods:
         warmed = warm_steps(trained.encoder, subject.views(), subject.loss, lr=1e-6)
-        found["warm"] = warm_cost(warmed, count)
+        found["warm"] = warm_cost(warmed, count, rewinds_of(subject.loss))
     if "replay" in methods and trained.recording is not None:
         replayed = recorded_steps(trained.recording, trained.encoder, subject.stream(0))
         found["replay"] = members * replayed.T * step_cost(replayed, count, 2)

@@ -89,7 +89,7 @@ def predicted(study: Study, samples: range | list[int]) -> dict[str, Tensor]:
         return margins(study, samples, embed)
 
     slow = warm(encoder, stream, study.loss, outcomes, progress=False)
-    one = warm(encoder, stream, study.loss, outcomes, steps=1, lr=slow.details["lr"], progress=False)
+    one = warm(encoder, stream, study.loss, outcomes, steps=1, lr=slow.details["lr"], rewinds=0, progress=False)
     draw = torch.randperm(study.n, generator=torch.Generator().manual_seed(mixed(study.seed, 13)))[:LANDMARKS]
     kernel, _ = study.tangent(encoder, LANDMARKS)
     linearised = Linearised.of(encoder, kernel, study.X[draw])
