@@ -112,12 +112,12 @@ def test_auto_takes_the_best_that_is_possible_and_says_so(model, outcomes, train
 
 
 def test_warm_goes_without_rewinds_where_the_seconds_do_not_allow_them(model, outcomes, monkeypatch):
-    costs = {"replay": 1e3, "warm": 30.0, "lazy": 1.0}
+    costs = {"replay": 1e3, "warm": 50.0, "lazy": 1.0}
     monkeypatch.setattr(ladder, "_cost", lambda _model, _outcomes, method, *_: costs[method])
-    plans = {s: choose(model, outcomes, How(seconds=s), model.stream_, progress=False) for s in (5.0, 15.0, 40.0)}
+    plans = {s: choose(model, outcomes, How(seconds=s), model.stream_, progress=False) for s in (5.0, 15.0, 60.0)}
     assert [plan.method for plan in plans.values()] == ["lazy", "warm", "warm"]
-    assert (plans[15.0].rewinds, plans[15.0].costs["warm"], plans[40.0].rewinds) == (0, 10.0, None)
-    assert "it would take 30 s of 15" in plans[15.0].refused["rewinds"] and "warm" not in plans[15.0].refused
+    assert (plans[15.0].rewinds, plans[15.0].costs["warm"], plans[60.0].rewinds) == (0, 10.0, None)
+    assert "it would take 50 s of 15" in plans[15.0].refused["rewinds"] and "warm" not in plans[15.0].refused
     fixed = choose(model, outcomes, How(seconds=15.0, rewinds=2), model.stream_, progress=False)
     assert fixed.method == "lazy"
     monkeypatch.setattr(compute, "choose", lambda *_, **__: plans[15.0])

@@ -12,7 +12,7 @@ from krepes.encoders.losses import LOSSES
 from krepes.encoders.pretrain import pretrain
 from krepes.influence import rungs
 from krepes.influence.reverse import differentiate, forward
-from krepes.influence.rewind import ALIKE, KEEP, member_seed, returning_rate, rewinds_of, rewound_steps
+from krepes.influence.rewind import ALIKE, KEEP, REWINDS, member_seed, returning_rate, rewinds_of, rewound_steps
 from krepes.influence.rungs import of_encoder, warm
 from krepes.influence.warm import warm_steps
 from krepes.views import GaussianNoise, ViewStream
@@ -121,16 +121,16 @@ def test_a_warm_replay_adds_the_mean_of_its_rewinds(trained, monkeypatch, tmp_pa
     settings = {"steps": 30, "seed": 5, "progress": False}
     found = warm(encoder, stream, "barlow_twins", asked, path=tmp_path / "x", **settings)
     expected = warm(encoder, stream, "barlow_twins", asked, rewinds=0, **settings).dw
-    for member in range(2):
+    for member in range(REWINDS):
         seed = member_seed(5, member)
         steps = warm_steps(encoder, stream, "barlow_twins", lr=1.0, steps=30, seed=seed)
         steps = rewound_steps(steps, found.details["rate"], seed)
         assert isinstance(steps.rule, AdamW)
         part = differentiate(steps, of_encoder(asked, steps.twins.encoder), progress=False)
-        expected += part.dw.double() / 2
+        expected += part.dw.double() / REWINDS
     torch.testing.assert_close(found.dw, expected)
-    assert found.details["rewinds"] == 2 and found.details["rate"] in (8e-3, 2e-3, 5e-4, 1e-4)
-    again = warm(encoder, stream, "barlow_twins", asked, rewinds=2, path=tmp_path / "x", **settings)
+    assert found.details["rewinds"] == REWINDS and found.details["rate"] in (8e-3, 2e-3, 5e-4, 1e-4)
+    again = warm(encoder, stream, "barlow_twins", asked, path=tmp_path / "x", **settings)
     torch.testing.assert_close(again.dw, found.dw)
     none = replace(returning_rate(steps, seed=0, rates=(10.0,)), rate=None)
     monkeypatch.setattr(rungs, "returning_rate", lambda *_: none)
@@ -144,4 +144,4 @@ def test_byol_has_no_rewinds_unless_asked(net, X):
     found = warm(net, stream, "byol", outcomes(X), steps=3, lr=0.01, progress=False)
     assert rewinds_of("byol") == 0 and "rewinds" not in found.details
     asked = warm(net, stream, "byol", outcomes(X), steps=3, lr=0.01, rewinds=1, progress=False)
-    assert "rewinds" in asked.details and rewinds_of("vicreg") == 2
+    assert "rewinds" in asked.details and rewinds_of("vicreg") == REWINDS

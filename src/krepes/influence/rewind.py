@@ -26,7 +26,7 @@ from krepes.encoders.training import mix, rate_at
 from krepes.influence.reverse import forward, ones_like_state
 from krepes.influence.stepsize import ROWS, cosines, embedded
 
-REWINDS, KEEP, ALIKE, WEIGHT_DECAY = 2, 0.3, 0.8, 1e-4
+REWINDS, KEEP, ALIKE, WEIGHT_DECAY = 4, 0.3, 0.8, 1e-4
 RATES = (8e-3, 2e-3, 5e-4, 1e-4)
 EPS = 1e-6
 """Of AdamW, above round-off: a bias that the loss does not feel has a gradient of round-off alone, and shall stay."""
@@ -114,7 +114,7 @@ def _correlation(C: Tensor, D: Tensor) -> float:
 
 
 def rewinds_of(loss: str | Loss) -> int:
-    """Return how many rewound replays go with a warm one of a loss: two, none for BYOL."""
+    """Return how many rewound replays go with a warm one of a loss: four, none for BYOL."""
     return 0 if loss == BYOL else REWINDS
 
 
