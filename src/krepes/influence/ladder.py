@@ -49,8 +49,8 @@ class How:
         seconds: What ``"auto"`` may take.
         steps: Steps of a warm or lazy replay; by default 60 and 20.
         batch: Samples of a warm step; by default all, up to 512.
-        rewinds: Replays from rewound weights that a warm one has beside it (`krepes.influence.rewind`); by default four,
-            none for BYOL.
+        rewinds: Replays from rewound weights that a warm one has beside it (`krepes.influence.rewind`); by default
+            four, none for BYOL.
         draws: Passes of a lazy replay, each with other views.
     """
 

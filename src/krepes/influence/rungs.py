@@ -1,7 +1,7 @@
 r"""The rungs that replay: what each needs, what it costs, and the derivative of outcomes in row weights that it finds.
 
     lazy     the encoder linearised at itself, from moments       any n, loss of second moments
-    warm     T gradient steps from the checkpoint                 any encoder and weighted loss
+    warm     T gradient steps from the checkpoint, and back to it any encoder and weighted loss
     replay   the recorded training itself, members averaged       the recording
 
 Removing row i changes an outcome by ``-dw_i`` to first order. An outcome is written once, as a function of whatever
