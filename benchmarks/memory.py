@@ -2,6 +2,7 @@
 
 Writes a large data set and the weights of a small encoder once, then runs ``fit``, ``audit``, ``influence`` and
 ``report`` in a fresh process each, and prints by how much its peak lies above that process with everything imported.
+``--only`` names others: ``explain``, ``curate``, and ``whatif`` for the table.
 """
 
 from __future__ import annotations
@@ -174,11 +175,15 @@ def main() -> None:
     more = [*flags, *asked.more.split(), "--weights", str(weights), "--memory", asked.memory, "--quiet"]
     names = ("17", "42") if not data.endswith(".tar") else ("class1/000017.jpg", "class2/000042.jpg")
     own = ["--encoder", given["encoder"]] if ":" in given["encoder"] else []
+    judged = [*own, "--label", "label"] if data.endswith(".tar") else own  # the folders of images
     commands = {
         "fit": ["fit", data, *more, "--out", str(run)],
-        "audit": ["audit", str(run), *own],
+        "audit": ["audit", str(run), *judged],
         "influence": ["influence", str(run), "--row", names[0], "--row", names[1], *own],
-        "report": ["report", str(run), "--out", str(asked.place / f"{asked.kind}.html"), *own],
+        "report": ["report", str(run), "--out", str(asked.place / f"{asked.kind}.html"), *judged],
+        "explain": ["explain", str(run), "--row", names[0], *own],
+        "curate": ["curate", str(run), "--outcome", f"pair {names[0]} {names[1]}", "--drop", "100", "--quiet", *own],
+        "whatif": ["whatif", str(run), "--where", "group == 'a'", "--sets", "2", "--quiet", *own],
     }
     found = []
     for command in asked.only:

@@ -194,6 +194,31 @@ def test_missing_agrees_with_missing_only_and_unseen_with_nothing():
     assert v[..., 1].tolist() == [[0, 0, 1], [0, 1, 0], [0, 0, 0]]
 
 
+@pytest.mark.parametrize("stored", ["str", object])
+def test_texts_are_placed_as_python_sorts_them_however_they_are_stored(stored):
+    rng = np.random.default_rng(0)
+    texts = [str(rng.choice(list("abäßzÅ𝔘é \U0001f600"))) + str(rng.integers(50)) for _ in range(400)]
+    asked = pd.Series([*texts[:50], None, "absent", *texts[300:]], dtype=stored)
+    train = pd.DataFrame({"text": pd.Series([*texts, None], dtype=stored)})
+    order = sorted(set(texts))
+    wanted = [1e9 if pd.isna(x) else order.index(x) if x in order else -1e9 for x in asked]
+    assert FeatureSpace.of(train).encode(pd.DataFrame({"text": asked}))[:, 0].tolist() == wanted
+
+
+def test_a_million_texts_that_all_differ_are_held_as_bytes_and_not_as_objects():
+    pytest.importorskip("pandas", minversion="3")  # before, every text is an object
+    code = """
+        import numpy as np, pandas as pd, pyarrow as pa, pyarrow.compute
+        from krepes.audit import FeatureSpace
+        texts = pa.array(np.arange(1_000_000)).cast(pa.large_string())
+        train = pd.DataFrame({"name": pd.arrays.ArrowStringArray(texts, dtype=pd.Series(["a"]).dtype)})
+        FeatureSpace.of(train[:1000]).encode(train[:20])
+        with measured():
+            FeatureSpace.of(train).encode(train[:20])
+    """
+    assert peak_rise(code) < 105e6  # 141 MB with an object for each
+
+
 def test_ranges_come_from_training_alone():
     space = FeatureSpace.of(pd.DataFrame({"wage": [0.0, 10.0]}))
     x = space.encode(pd.DataFrame({"wage": [1000.0, 4.0]}))

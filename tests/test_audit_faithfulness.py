@@ -1,5 +1,7 @@
 """Surrogate faithfulness: probes, rank correlation and deletion, against pair loops and refitted classifiers."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,9 @@ from scipy.stats import kendalltau
 from sklearn.datasets import load_digits
 from torch.testing import assert_close
 
-from krepes.audit import confidence_drop, confidence_drop_of, faithfulness, faithfulness_of, rankings
+from krepes.audit import confidence_drop, confidence_drop_of, faithfulness, faithfulness_of, kendall, rankings
 from krepes.audit.kendall import tau_over_classes, tau_over_samples
-from krepes.audit.rankings import first, landmark_samples
+from krepes.audit.rankings import first, held_landmarks, landmark_samples
 from krepes.encoders import MLP, FrozenEncoder
 from krepes.errors import InvalidInputError
 from krepes.kernels.classic import RBF
@@ -60,6 +62,15 @@ def test_tau_over_samples_is_kendalls_and_its_interval_holds_the_truth(generator
         held.append(float(found.low) <= truth <= float(found.high))
     assert float(found.estimate) == pytest.approx(kendalltau(a.numpy(), b.numpy()).statistic)
     assert 0.90 <= np.mean(held) <= 0.99
+
+
+def test_mean_concordance_in_pieces_equals_the_loop_over_pairs(generator, monkeypatch):
+    monkeypatch.setattr(kendall, "AT_ONCE", 7)
+    a, b = torch.randint(9, (2, 40), generator=generator).double()
+    s, r = (torch.sign(x[:, None] - x) for x in (a, b))
+    wanted = [sum(float(s[i, j] * r[i, j]) for j in range(40)) / 40 for i in range(40)]
+    scale = float((s.square().mean() * r.square().mean()).sqrt())
+    assert_close(kendall._projection(a, b), torch.tensor(wanted, dtype=torch.float64) / scale, **TIGHT)
 
 
 def test_constant_probabilities_have_no_tau():
@@ -127,6 +138,20 @@ def test_rankings_hold_every_baseline_and_do_not_depend_on_pieces(model, digits)
     assert_close(whole["latent cosine"], first(cosine, 10))
     distance = torch.cdist(X[800:900].double(), X[model.landmarks_].double())
     assert_close(whole["input distance"], first(-distance, 10))
+
+
+def test_landmarks_in_a_file_are_ranked_as_those_in_memory(model, digits, monkeypatch):
+    X = digits[0][800:860]
+    whole = rankings(model, X, k=5, landmarks=held_landmarks(model, model.stream_))
+    monkeypatch.setattr(
+        sys.modules["krepes.audit.rankings"], "AT_ONCE", 8 * 64 * 13
+    )  # thirteen samples and landmarks at a time
+    monkeypatch.setattr(model, "memory_budget", 100_000)
+    landmarks = held_landmarks(model, model.stream_)
+    assert isinstance(landmarks, np.memmap), "150 landmarks of 256 bytes are more than an eighth of the budget"
+    found = rankings(model, X, k=5, landmarks=landmarks, memory_budget=2**30)
+    assert found.keys() == whole.keys()
+    assert all(torch.equal(found[method], whole[method]) for method in found)
 
 
 def test_deleting_the_top_landmarks_costs_more_confidence_than_random_ones(model, digits):

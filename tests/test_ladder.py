@@ -125,6 +125,18 @@ def test_warm_goes_without_rewinds_where_the_seconds_do_not_allow_them(model, ou
     assert found.method == "warm" and "rewinds" not in found.details
 
 
+def test_auto_takes_no_rung_whose_step_is_beyond_the_budget(model, outcomes, trained, monkeypatch):
+    def step(*args, **named):
+        raise AssertionError("a step was made to see what it costs")
+
+    monkeypatch.setattr(model, "memory_budget", 10_000)  # 40 samples in two views take more with what is made of them
+    monkeypatch.setattr(ladder, "step_cost", step)
+    plan = choose(model, outcomes, How(recordings=(trained.recording,) * 4), model.stream_, progress=False)
+    assert plan.method == "lazy"
+    for rung in ("replay", "warm"):
+        assert plan.refused[rung].startswith("a step takes about") and "9.766 KiB" in plan.refused[rung]
+
+
 def test_vicreg_warns_of_weights_and_starts_that_predicted_nothing(model, X):
     cases = {
         ("n", "pca"): "h times as much",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from krepes.audit.features import FeatureSpace
 from krepes.data import csvfile, spill
+from krepes.data.chosen import ChosenIds, in_place
 from krepes.data.csvfile import read_csv
 from krepes.data.frames import read_table
 from krepes.data.kept import held_bytes, is_kept, kept, one_by_one, rows_of
@@ -139,6 +140,17 @@ def test_the_file_of_a_table_goes_with_it():
     assert column.iloc[0] == mixed()["text"].iloc[0]
     del column
     assert len(mapped._TABLES) == before
+
+
+def test_chosen_ids_are_read_by_their_place():
+    ids = [f"r{i}" for i in range(10)]
+    found = ChosenIds(ids, torch.tensor([7, 2, 5]))
+    assert (list(found), found[-1], found[1:], len(found)) == (["r7", "r2", "r5"], "r5", ["r2", "r5"], 3)
+    assert found.index("r2") == 1 and "r9" not in found
+    assert in_place(found) is found and in_place(pd.Series(["a", "b"], index=[1, 0]))[0] == "a"
+    assert [type(id) for id in ChosenIds(range(10), torch.tensor([3]))] == [int], "what JSON can hold"
+    with pytest.raises(IndexError):
+        found[3]
 
 
 @pytest.mark.parametrize("index", [None, "id", "unnamed"])

@@ -220,8 +220,9 @@ def require_ranking(k: int, by: str, *, m: int) -> None:
 
 def id_array(ids: Sequence[Any]) -> np.ndarray:
     """Return ids as a vector: of numbers or strings where all are, else of objects, so that no id changes its type."""
-    found = np.empty(len(ids), dtype=object)
-    found[:] = list(ids)
+    if isinstance(ids, range):
+        return np.arange(ids.start, ids.stop, ids.step)
+    found = np.fromiter(ids, dtype=object, count=len(ids))
     plain = {type(value) for value in found}
     return found.astype(plain.pop()) if plain in ({int}, {str}) else found
 

@@ -91,7 +91,8 @@ class AlignmentSum:
         self._generator = torch.Generator().manual_seed(seed)
         self._gaps = {variant: RunningMean() for variant in VARIANTS}
         draws = enough_draws(len(names)) if draws is None else draws
-        held = self.budget.rows(6 * 8 * len(VARIANTS) * len(z), what="a sample's weights", share=1 / 4)
+        # Six copies while the sums are made; every ranking that is compared has some of its own.
+        held = self.budget.rows(6 * 8 * len(VARIANTS) * len(z), what="a sample's weights", share=1 / 16)
         self._shuffled = ShuffledGaps(z, draws=draws, seed=seed, held=held) if draws else None
 
     def __call__(self, rows: slice, attribution: Attribution) -> None:

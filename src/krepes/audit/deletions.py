@@ -31,6 +31,8 @@ AMONG = (ANY, PREDICTED)
 DRAWS = 20
 # Samples whose random orders are held at once, all draws of them.
 PIECE = 512
+# Of a landmark in such an order: half the memory of what sorting returns.
+PLACE = torch.int32
 RANDOM = "random"
 COLUMNS = ["vote", "among", "method", "before", "estimate", "low", "high", "deleted", "random", "matched", "n"]
 
@@ -113,7 +115,7 @@ def deletion_readings_of(
     for start in range(0, t, PIECE):
         part = slice(start, min(start + PIECE, t))
         size = (part.stop - start, len(codes))
-        chance = [torch.rand(size, generator=generator).argsort(1).argsort(1) for _ in range(draws)]
+        chance = [torch.rand(size, generator=generator).argsort(1).argsort(1).to(PLACE) for _ in range(draws)]
         within = [class_places(places, codes) for places in chance]
         tops = {method: ranked[method][part].cpu() for method in methods}
         for vote in VOTES:
@@ -129,7 +131,7 @@ def class_places(places: Tensor, codes: Tensor) -> Tensor:
     found = torch.empty_like(places)
     for code in codes.unique():
         members = (codes == code).nonzero()[:, 0]
-        found[:, members] = places[:, members].argsort(1).argsort(1)
+        found[:, members] = places[:, members].argsort(1).argsort(1).to(places.dtype)
     return found
 
 

@@ -17,11 +17,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 import torch
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
 
-from krepes.data.kept import one_by_one
+from krepes.data.kept import arrow_texts, one_by_one
 from krepes.errors import InvalidInputError
 
 Agreement = Literal["indicator", "codes"]
@@ -119,7 +120,7 @@ class FeatureSpace:
             low, high = self.ranges[name]
             place = (_numbers(column) / 2 - low / 2) / (high / 2 - low / 2)  # halves: the range itself may overflow
             return np.where(np.isnan(place), MISSING, place)
-        codes = self.categories[name].get_indexer(pd.Index(column)).astype(np.float64)
+        codes = _places(self.categories[name], column).astype(np.float64)
         unseen = codes < 0
         if name in self.placed:
             codes /= max(len(self.categories[name]) - 1, 1)
@@ -167,6 +168,10 @@ def _is_ordered(column: pd.Series[Any]) -> bool:
 
 def _in_order(column: pd.Series[Any]) -> pd.Index[Any]:
     """Return the values that occur: in the column's own order of categories, else sorted, as text if nothing else."""
+    texts = arrow_texts(column)
+    if texts is not None:  # the same order, without an object for each text
+        different = pc.unique(texts.drop_null())
+        return pd.Index(type(column.array)(different.take(pc.array_sort_indices(different)), dtype=column.dtype))
     found = pd.Index(column.dropna().unique())
     if isinstance(column.dtype, pd.CategoricalDtype):
         return pd.Index([value for value in column.dtype.categories if value in found])
@@ -174,6 +179,14 @@ def _in_order(column: pd.Series[Any]) -> pd.Index[Any]:
         return pd.Index(sorted(found))
     except TypeError:
         return pd.Index(sorted(found, key=str))
+
+
+def _places(categories: pd.Index[Any], column: pd.Series[Any]) -> np.ndarray[Any, Any]:
+    """Return the place of each value among the categories, -1 for one that is none, ``(n,)``."""
+    known, asked = arrow_texts(categories), arrow_texts(column)
+    if known is None or asked is None:
+        return categories.get_indexer(pd.Index(column))
+    return pc.index_in(asked, value_set=known).fill_null(-1).to_numpy()
 
 
 def _is_numeric(column: pd.Series[Any]) -> bool:

@@ -19,6 +19,8 @@ from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
 
 # Samples that estimate the variance of τ over samples: pairs grow with the square.
 PROJECTED = 2000
+# Of these, samples that are compared with all others at a time.
+AT_ONCE = 250
 
 
 def tau_over_samples(a: Tensor, b: Tensor) -> Interval:
@@ -48,8 +50,12 @@ def tau_over_samples(a: Tensor, b: Tensor) -> Interval:
 
 def _projection(a: Tensor, b: Tensor) -> Tensor:
     """Return the mean concordance of each entry of ``a`` and ``b`` ``(s,)`` with all others, ``(s,)``."""
-    s, r = (torch.sign(x[:, None] - x).to(torch.float64) for x in (a, b))  # (s, s)
-    return (s * r).mean(1) / torch.sqrt(s.square().mean() * r.square().mean())
+    agreeing, untied = [], torch.zeros(2, dtype=torch.float64)
+    for some, others in zip(a.split(AT_ONCE), b.split(AT_ONCE), strict=True):
+        s, r = (torch.sign(x[:, None] - all_of_them).double() for x, all_of_them in ((some, a), (others, b)))
+        agreeing.append((s * r).mean(1))
+        untied += torch.stack([s.square().sum(), r.square().sum()]) / len(a) ** 2
+    return torch.cat(agreeing) / untied.prod().sqrt()
 
 
 def tau_flattened(P: Tensor, Q: Tensor) -> Interval:

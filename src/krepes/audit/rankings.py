@@ -9,9 +9,11 @@ from torch import Tensor
 
 from krepes.attribution import attributions, compared_scores
 from krepes.batches import Batch
-from krepes.budget import MemoryBudget
+from krepes.budget import Budget, MemoryBudget
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
+from krepes.views import ViewStream
+from krepes.views.holding import held
 from krepes.views.source import as_source
 
 AT_ONCE = 2**24
@@ -78,22 +80,27 @@ def landmark_samples(model: Krepes, given: Batch | None = None) -> Batch:
         given: The landmarks, if the caller has them; their number is checked.
 
     Returns:
-        Tensors ``(m, ...)``, in the order of ``model.landmark_ids_``.
+        As they were given, else tensors ``(m, ...)``, in the order of ``model.landmark_ids_``.
 
     Raises:
         InvalidInputError: If the model was loaded and has no data, or another number of landmarks is given.
     """
     if given is not None:
-        source, m = as_source(given)[0], len(model.landmark_ids_)
-        if source.n != m:
-            raise InvalidInputError(f"{source.n} landmarks were given for a model of m={m}: pass all, in its order.")
-        return source.take(torch.arange(m))
+        n, m = as_source(given)[0].n, len(model.landmark_ids_)
+        if n != m:
+            raise InvalidInputError(f"{n} landmarks were given for a model of m={m}: pass all, in its order.")
+        return given
     if not hasattr(model, "stream_"):
         raise InvalidInputError(
             "a model that was loaded from a run folder does not hold its training data: pass landmarks=..., the "
             "samples of model.landmark_ids_ in that order."
         )
     return model.stream_.plain(model.landmarks_)
+
+
+def held_landmarks(model: Krepes, data: ViewStream) -> Batch:
+    """Return the landmarks, not augmented: in memory up to an eighth of the model's budget, else in temporary files."""
+    return held(data.plain, model.landmarks_, Budget.of(model.memory_budget))
 
 
 def require_rankings(found: Mapping[str, Tensor], *, m: int) -> tuple[int, int]:
@@ -123,8 +130,11 @@ def require_rankings(found: Mapping[str, Tensor], *, m: int) -> tuple[int, int]:
     return t, K
 
 
-def _distances(X: Tensor, Y: Tensor) -> Tensor:
-    """Return the distances of samples ``(b, ...)`` to landmarks ``(m, ...)``, ``(b, m)``, a few samples at a time."""
-    landmarks = Y.flatten(1).cpu().double()
-    size = max(1, AT_ONCE // max(1, 8 * landmarks.shape[1]))
-    return torch.cat([torch.cdist(x.cpu().double(), landmarks) for x in X.flatten(1).split(size)])
+def _distances(X: Tensor, landmarks: Batch) -> Tensor:
+    """Return the distances of samples ``(b, ...)`` to landmarks ``(m, ...)``, ``(b, m)``, some of each at a time."""
+    samples, source = X.flatten(1), as_source(landmarks)[0]
+    size, found = max(1, AT_ONCE // max(1, 8 * samples.shape[1])), []
+    for some in torch.arange(source.n).split(size):
+        Y = source.take(some).flatten(1).cpu().double()
+        found.append(torch.cat([torch.cdist(x.cpu().double(), Y) for x in samples.split(size)]))
+    return torch.cat(found, dim=1)

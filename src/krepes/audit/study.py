@@ -19,9 +19,10 @@ from krepes.audit.columns import ColumnUse, uses_of
 from krepes.audit.features import FeatureSpace
 from krepes.audit.labels import Labels, as_text, require_count, shared_codes
 from krepes.audit.quick import quick_influence
-from krepes.audit.rankings import rankings
+from krepes.audit.rankings import held_landmarks, rankings
 from krepes.batches import Batch
 from krepes.concepts import ConceptVector
+from krepes.data.chosen import in_place
 from krepes.data.tokenizer import Tokenizer
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import InvalidInputError
@@ -117,9 +118,8 @@ class Study:
         if self.inputs not in {"table", "image", "text", "other"}:
             raise InvalidInputError(f"inputs={self.inputs!r} is unknown: choose 'table', 'image', 'text' or 'other'.")
         named: dict[str, tuple[Any, Any]] = dict(self.groups)
-        named |= {} if self.labels is None else {"labels": self.labels}
-        named |= {} if self.tables is None else {"tables": self.tables}
-        named |= {} if self.texts is None else {"texts": self.texts}
+        others = {"labels": self.labels, "tables": self.tables, "texts": self.texts}
+        named |= {name: pair for name, pair in others.items() if pair is not None}
         named |= {"ids": (self._train_ids, self._test_ids)}
         for name, (train, test) in named.items():
             if len(train) != self.n or len(test) != self.t:
@@ -207,11 +207,11 @@ class Study:
 
     @cached_property
     def _test_ids(self) -> Sequence[Any]:
-        return range(self.t) if self.test_ids is None else list(self.test_ids)
+        return range(self.t) if self.test_ids is None else in_place(self.test_ids)
 
     @cached_property
     def _train_ids(self) -> Sequence[Any]:
-        return range(self.n) if self.train_ids is None else list(self.train_ids)
+        return range(self.n) if self.train_ids is None else in_place(self.train_ids)
 
     @property
     def ids(self) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -230,7 +230,7 @@ class Study:
     @cached_property
     def landmarks(self) -> Batch | None:
         """The landmarks before any augmentation, ``(m, ...)``, or ``None`` without training data."""
-        return None if self.data is None else self.data.plain(self.model.landmarks_)
+        return None if self.data is None else held_landmarks(self.model, self.data)
 
     @cached_property
     def rankings(self) -> dict[str, Tensor]:

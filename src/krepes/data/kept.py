@@ -80,15 +80,15 @@ def held_bytes(frame: pd.DataFrame) -> int:
 
 
 def _is_mapped(column: pd.Series[Any]) -> bool:
-    values = _arrow(column)
+    values = arrow_texts(column)
     if values is None:
         return isinstance(column.dtype, np.dtype) and mapped.in_table(column.to_numpy().ctypes.data)
     chunks = values.chunks
     return bool(chunks) and all(mapped.in_table(chunk.buffers()[1].address) for chunk in chunks if len(chunk))
 
 
-def _arrow(column: pd.Series[Any]) -> pa.ChunkedArray | None:
-    """Return the texts of a column if pandas keeps them as Arrow does."""
+def arrow_texts(column: pd.Series[Any] | pd.Index[Any]) -> pa.ChunkedArray | None:
+    """Return the texts of a column if pandas keeps them as Arrow does, else nothing."""
     if not isinstance(column.array, pd.arrays.ArrowStringArray):
         return None
     found = column.array.__arrow_array__()
@@ -97,7 +97,7 @@ def _arrow(column: pd.Series[Any]) -> pa.ChunkedArray | None:
 
 def _buffers(column: pd.Series[Any]) -> tuple[Any, list[Any]]:
     """Return what must be known of a column, and its bytes; a column that cannot be mapped is known itself."""
-    texts = _arrow(column)
+    texts = arrow_texts(column)
     if texts is not None:
         joined = pa.concat_arrays([*texts.chunks, pa.array([], texts.type)])
         return (type(column.array), column.dtype, len(joined), joined.null_count), joined.buffers()

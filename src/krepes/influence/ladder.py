@@ -19,7 +19,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from krepes import batches
 from krepes.batches import Batch
+from krepes.budget import Budget
 from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.recording import Recording
@@ -35,6 +37,8 @@ from krepes.model import Krepes
 from krepes.views import ViewStream
 
 METHODS = ("replay", "warm", "lazy", "surrogate")
+LARGEST = 512
+"""Samples of a warm step, at most."""
 MEMBERS, SEARCH = 4, 3
 """Recordings that "auto" wants of a replay, and how often the steps are made to find their size, as a guess."""
 
@@ -230,9 +234,11 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
                 f"{len(how.recordings)} trainings were recorded, and fewer than {MEMBERS} predict less than warm. "
                 f"Pretrain with record=True and {MEMBERS} seeds."
             )
+        _require_room(model, stream, how.recordings[0].recipe.batch_size)
         steps = recorded_steps(how.recordings[0], encoder, stream, None if isinstance(loss, str) else loss)
         return len(how.recordings) * steps.T * step_cost(steps, len(outcomes), 2)
     if method == "warm":
+        _require_room(model, stream, how.batch or LARGEST)
         warmed = warm_steps(encoder, stream, loss, lr=1e-6, steps=how.steps or 60, batch=how.batch)
         return warm_cost(warmed, len(outcomes), rewinds_of(loss) if how.rewinds is None else how.rewinds)
     linearised = Linearised.of(encoder, model.base_kernel_, model.points_)
@@ -243,6 +249,16 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
     pass_cost = (time.monotonic() - began) * passes * stream.n / few
     work = lazy_operations(linearised.R.shape[1], linearised.d, how.steps or 20, len(outcomes))
     return pass_cost + work / 5e9
+
+
+def _require_room(model: Krepes, stream: ViewStream, batch: int) -> None:
+    """Refuse steps whose batch, in all views with the graphs of the encoder, takes more than the model's budget."""
+    tangent, budget = getattr(model.base_kernel_, "tangent", None), Budget.of(model.memory_budget)
+    each = batches.sample_bytes(stream.source.take(torch.arange(1)))
+    inside = each if tangent is None else tangent.bytes_per_sample
+    need = Budget(int(stream.p * min(batch, stream.n) * (each + inside)))
+    if not budget.fits(need.bytes):
+        raise InvalidInputError(f"a step takes about {need} and the memory budget is {budget}")
 
 
 def lazy_operations(r: int, d: int, steps: int, outcomes: int) -> float:

@@ -29,7 +29,7 @@ from krepes.errors import InvalidInputError
 from krepes.kernels.base import Kernel
 from krepes.landmarks import LandmarkSelector, given_landmarks, recorded_landmarks, selector_record
 from krepes.model.choosing import look_at_samples
-from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, require_views, row_ids
+from krepes.model.intake import Augment, fit_encoding, is_frame, open_stream, plain_id, require_views, row_ids
 from krepes.model.persist import StoredModel
 from krepes.model.readable import readable
 from krepes.model.removal import Removable
@@ -182,7 +182,7 @@ class Krepes(Removable, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._require_sizes(chosen=given is None)
         phases = Phases(self.progress)
         look_at_samples(self, phases, given)
-        self.landmark_ids_ = [names[index] for index in self.landmarks_.tolist()]
+        self.landmark_ids_ = [plain_id(names[index]) for index in self.landmarks_.tolist()]
         counted = phases.encoder is not None
         with phases.open(LANDMARKS, self.p_ * self.m_ if counted else None):
             self.points_ = held_views(self.stream_, self.landmarks_, self._budget)

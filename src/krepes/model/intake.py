@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from krepes import batches
 from krepes.budget import Budget
+from krepes.data.chosen import in_place
 from krepes.data.schema import Schema
 from krepes.data.tabular import TabularEncoder
 from krepes.data.tokens import TokenizedTexts
@@ -149,8 +150,8 @@ def require_views(objective: Objective[Any], p: int) -> None:
         )
 
 
-def row_ids(ids: Sequence[Any] | None, X: Any, n: int) -> list[Any]:
-    """Return the ids of ``n`` samples as plain values that JSON can hold.
+def row_ids(ids: Sequence[Any] | None, X: Any, n: int) -> Sequence[Any]:
+    """Return the ids of ``n`` samples; `plain_id` makes one of them a value that JSON can hold.
 
     Args:
         ids: As the user gave them, or ``None`` for the index of a pandas DataFrame, else ``0..n-1``.
@@ -163,15 +164,15 @@ def row_ids(ids: Sequence[Any] | None, X: Any, n: int) -> list[Any]:
     Raises:
         InvalidInputError: If there is not one for each.
     """
-    # A list first: a pandas column would look an id up by its index label, not by its place.
-    default = X.index if isinstance(X, pd.DataFrame) else range(n)
-    found = list(default if ids is None else ids)
+    default = X.index.tolist() if isinstance(X, pd.DataFrame) else range(n)
+    found = in_place(default if ids is None else ids)
     if len(found) != n:
         raise InvalidInputError(f"{len(found)} row ids were given for {n} samples: there must be one for each.")
-    return [_plain_id(value) for value in found]
+    return found
 
 
-def _plain_id(value: Any) -> Any:
+def plain_id(value: Any) -> Any:
+    """Return an id as a plain value that JSON can hold."""
     if isinstance(value, (np.generic, Tensor)):
         value = value.item()
     return value if isinstance(value, (str, int, float, bool)) else str(value)

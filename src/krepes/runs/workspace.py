@@ -15,6 +15,7 @@ from torch import Tensor
 
 from krepes import registry
 from krepes.batches import Batch
+from krepes.data.chosen import ChosenIds
 from krepes.data.kept import rows_of
 from krepes.data.tokenizer import Tokenizer
 from krepes.data.tokens import TokenizedTexts
@@ -60,14 +61,14 @@ class Workspace:
     folder: Path = Path()
 
     @cached_property
-    def train_ids(self) -> list[Any]:
+    def train_ids(self) -> ChosenIds:
         """Ids of the training samples."""
-        return [self.data.ids[i] for i in self.train.tolist()]
+        return ChosenIds(self.data.ids, self.train)
 
     @cached_property
-    def test_ids(self) -> list[Any]:
+    def test_ids(self) -> ChosenIds:
         """Ids of the samples that are explained."""
-        return [self.asked.ids[i] for i in self.test.tolist()]
+        return ChosenIds(self.asked.ids, self.test)
 
     @property
     def title(self) -> str:

@@ -28,7 +28,7 @@ from krepes.audit.shuffles import LEVEL, ShuffledGaps, enough_draws
 from krepes.audit.study import Pair, Study
 from krepes.audit.wording import METHODS, listing, number, percent, quoted, signed, text
 from krepes.budget import Budget
-from krepes.views.source import all_of, evenly_spaced
+from krepes.views.source import RowsOf, all_of, evenly_spaced
 
 DRAWS, K, PROBE_ROWS = 999, 10, 5000
 PAIRED = 1000
@@ -108,13 +108,16 @@ def _carriers(
     seen = [i for i, column in enumerate(study.space.defined) if column not in study.hidden]
     if not seen:
         return []
-    rows = evenly_spaced(study.t, PAIRED)
+    # Agreements in four versions while they are made, float64.
+    each = 4 * 8 * study.m * len(seen)
+    most = Budget.of(study.model.memory_budget).rows(each, what="a sample's agreements", share=1 / 4, most=PAIRED)
+    rows = evenly_spaced(study.t, most)
     x = study.space.encode(study.tables[1])[:, seen][rows]
     z = study.space.encode(study.tables[0].iloc[study.model.landmarks_.numpy()])[:, seen]
     v = agreement(x[:, None], z[None])  # (t, m, c)
     draws = enough_draws(len(seen))
     gaps = ShuffledGaps(z, draws=draws, seed=study.seed)
-    for part, found in attributions(study.model, study.test(rows)):
+    for part, found in attributions(study.model, RowsOf(study.X_test, rows)):
         gaps.add(_weights(found.scores)[:, None], x[part])
     shared = gaps.test(0)
     carried = carrier_test(v, shared.observed, test[rows], of_landmark, draws=draws, generator=generator)

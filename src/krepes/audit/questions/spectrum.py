@@ -12,7 +12,7 @@ from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.spectrum import rankme, spectral_entropy
 from krepes.audit.study import Study
 from krepes.audit.wording import number
-from krepes.views.source import evenly_spaced
+from krepes.views.source import RowsOf, evenly_spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ NONE = (float("nan"), float("nan"))
 def measure(study: Study) -> Exhibit:
     """Return spectral entropies and RankMe before and after the step, and RankMe of the encoder."""
     model = study.model
-    X = study.test(evenly_spaced(study.t, SAMPLES))
+    X = RowsOf(study.X_test, evenly_spaced(study.t, SAMPLES))
     K, solution = model.model_rows(X), model.solution_
     embeddings = {STARTS[model.init]: K @ solution.theta0[:-1], END: K @ solution.theta[:-1] + model.gamma_}
     rows = []

@@ -9,8 +9,9 @@ from torch import Tensor
 from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.study import Study
 from krepes.audit.wording import number, percent
+from krepes.encoders.frozen import in_pieces
 from krepes.linalg import top_eigenpairs
-from krepes.views.source import evenly_spaced
+from krepes.views.source import RowsOf, evenly_spaced
 
 SPANNED_ROWS = 500
 LOWEST_GAIN, LOWEST_SPAN, FEWEST_SAMPLES = 0.25, 0.5, 30
@@ -61,12 +62,15 @@ HEADS = ["measure", "value", "meaning"]
 
 def spanned(study: Study) -> Tensor:
     """Return ``k_xᵀ K_mm⁺ k_x / k(x, x)``, ``(s,)``: the part of each sample's feature in the landmarks' span."""
-    model = study.model
-    rows = model.kernel_.rows(study.test(evenly_spaced(study.t, SPANNED_ROWS)), model.prepared_, diagonal=True)
-    assert rows.diagonal is not None
+    model, found = study.model, []
     eigenvalues, U = top_eigenpairs(model.K_mm_)
-    captured = (rows.K.to("cpu", torch.float64) @ (U / eigenvalues.sqrt())).square().sum(1)
-    return (captured / rows.diagonal.to("cpu", torch.float64).clamp_min(1e-300)).clamp(0, 1)
+    whitening = U / eigenvalues.sqrt()
+    for X in in_pieces(RowsOf(study.X_test, evenly_spaced(study.t, SPANNED_ROWS))):
+        rows = model.kernel_.rows(X, model.prepared_, diagonal=True)
+        assert rows.diagonal is not None
+        captured = (rows.K.to("cpu", torch.float64) @ whitening).square().sum(1)
+        found.append((captured / rows.diagonal.to("cpu", torch.float64).clamp_min(1e-300)).clamp(0, 1))
+    return torch.cat(found)
 
 
 def _values(table: pd.DataFrame) -> dict[str, float]:
