@@ -7,7 +7,6 @@ Names of architectures on the command line, ``python -m benchmarks.architectures
 
 from __future__ import annotations
 
-import copy
 import sys
 import warnings
 from functools import partial
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from benchmarks import rivals
 from benchmarks.entk import seconds
+from benchmarks.exactness import exactness
 from benchmarks.zoo import ARCHITECTURES, Architecture, import_library
 from krepes.kernels.entk import EmpiricalNTK
 
@@ -25,26 +25,6 @@ SMALL_BATCH, ROWS, LANDMARKS = 4, 16, 8
 """Samples of the exactness check, and of both sides of the speed comparison."""
 CHUNKS, TURNS = (4, 8, 16), 3
 """Samples that other methods take at a time, and how often each side is measured."""
-
-
-def exactness(network: nn.Module, X: Tensor) -> tuple[float, float]:
-    """Return the error of float32 against float64 autograd, relative to the largest entry, and the slow share."""
-    kernel = EmpiricalNTK(network)
-    K, w = kernel(X, X).double(), kernel.tangent.cotangents[0].double()
-    wide = copy.deepcopy(network).double()
-    X = X.double() if X.is_floating_point() else X
-    leaves = [parameter.requires_grad_() for parameter in wide.parameters()]
-    rows = []
-    for i in range(len(X)):
-        z = wide(X[i : i + 1])[0]
-        found = torch.autograd.grad(z @ w, leaves, allow_unused=True)
-        rows.append(torch.cat([*[g.flatten() for g in found if g is not None], z.detach(), z.new_ones(1)]))
-    G = torch.stack(rows)
-    reference = G @ G.T
-    coverage = kernel.coverage()
-    slow = sum(entry.size for entry in coverage if entry.rule.startswith("per-sample"))
-    error = float((K - reference).abs().max() / reference.abs().max())
-    return error, slow / sum(entry.size for entry in coverage)
 
 
 def speed(network: nn.Module, X: Tensor, Y: Tensor) -> dict[str, float]:
@@ -79,9 +59,8 @@ def best_chunk(rival: rivals.Method, network: nn.Module, w: Tensor, X: Tensor, Y
 def measure(architecture: Architecture) -> dict[str, float]:
     """Return the figures of one architecture."""
     network = architecture.build()
-    error, share = exactness(network, architecture.inputs(SMALL_BATCH))
     size = sum(parameter.numel() for parameter in network.parameters())
-    figures = {"million parameters": size / 1e6, "error": error, "slow share": share}
+    figures = {"million parameters": size / 1e6} | exactness(network, architecture.inputs(SMALL_BATCH))
     return figures | speed(network, architecture.inputs(ROWS), architecture.inputs(LANDMARKS))
 
 
@@ -109,6 +88,9 @@ def summary(table: dict[str, dict[str, float]]) -> dict[str, float]:
     return {
         "architectures": len(table),
         "largest error": max(row["error"] for row in table.values()),
+        "largest error across kinks": max(row["across kinks"] for row in table.values()),
+        "of float32 autograd": max(row["autograd in float32"] for row in table.values()),
+        "largest error in float64": max(row["in float64"] for row in table.values()),
         "without a slow share": sum(row["slow share"] == 0 for row in table.values()),
         "least gain": gains[0],
         "median gain": gains[len(gains) // 2],

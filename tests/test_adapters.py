@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from krepes import EmpiricalNTK, Krepes
+from krepes.data.files import foreign
 from krepes.encoders import (
     build_encoder,
     from_huggingface,
@@ -257,7 +258,7 @@ def spoiled(root):
     (made["adapter"] / "adapter_config.json").write_text("{}")
     (made["pickle"] / "model.safetensors").rename(made["pickle"] / "pytorch_model.bin")
     (made["no weights"] / "model.safetensors").unlink()
-    (made["decoder"] / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
+    (made["decoder"] / "config.json").write_text('{"model_type": "bart", "is_encoder_decoder": true}')
     (made["unknown"] / "config.json").write_text('{"model_type": "evil", "auto_map": {"AutoModel": "code.Evil"}}')
     save_file({"dense.weight": torch.zeros(2, 2)}, made["sizes"] / "model.safetensors")
     return made
@@ -274,6 +275,18 @@ SAID = {
     "unknown": "does not know the model 'evil'",
     "sizes": "1 tensors of .* have other shapes .* dense.weight",
 }
+
+
+def test_a_part_that_cannot_be_imported_says_what_broke():
+    """Packages import their parts late, and of torchvision for another torch they tell only that a model is missing."""
+    with pytest.raises(
+        InvalidInputError, match=r"cannot load it \(no BertModel; operator nms does not exist\)\. Do this"
+    ):
+        with foreign("cannot load it", "Do this."):
+            try:
+                raise RuntimeError("operator nms does not exist")
+            except RuntimeError as error:
+                raise ModuleNotFoundError("no BertModel") from error
 
 
 def test_folders_that_cannot_be_used_say_why(packages, tmp_path):

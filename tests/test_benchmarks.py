@@ -4,8 +4,11 @@ import json
 import types
 
 import pytest
+import torch
 from benchmarks import __main__ as runner
 from benchmarks import before
+from benchmarks.exactness import exactness
+from torch import nn
 
 RESULT = {
     "ResMLP": {"KREPES": 0.2, "torch.func / KREPES": 186.0, "share of limit": 0.84},
@@ -63,3 +66,30 @@ def test_one_that_fails_is_named_and_the_others_run(stored, tmp_path, monkeypatc
     assert "failed: entk" in told.err and "skipped: no timm" in told.out and "shared speedup" in told.out
     assert json.loads((tmp_path / "results/bench-solve.json").read_text()) == RESULT
     assert "solve" in before.load() and "rows" not in before.load()
+
+
+def test_an_error_at_a_kink_is_told_from_one_of_the_rules():
+    """The first unit is 1 + 2^-30 - 1: nought in float32, positive in float64, so that its slope is 0 or 1."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4))
+    with torch.no_grad():
+        network[0].weight[0] = torch.tensor([1.0, 2.0**-30, -1.0])
+        network[0].bias[0] = 0.0
+    found = exactness(network, torch.cat([torch.ones(1, 3), torch.randn(3, 3)]))
+    assert found["kinks"] == 2 and found["across kinks"] > 1e-3 and found["autograd in float32"] > 1e-3
+    assert found["error"] < 1e-6 and found["in float64"] < 1e-12 and found["slow share"] == 0
+    away = exactness(network, torch.randn(4, 3))
+    assert away["kinks"] == 0 and away["error"] == away["across kinks"] < 1e-6
+
+
+def test_a_pooling_that_takes_another_pixel_is_a_kink():
+    """One pixel is larger by 2^-30, which only float64 sees after the first layer has added 1."""
+    network = nn.Sequential(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 2))
+    with torch.no_grad():
+        network[0].weight.fill_(1.0)
+        network[0].bias.fill_(1.0)
+    X = torch.zeros(2, 1, 4, 4)
+    X[0, 0, 1, 1], X[1] = 2.0**-30, torch.arange(16.0).reshape(4, 4)
+    found = exactness(network, X)
+    assert found["kinks"] == 4  # the pixel that is taken and the one that is not, on both sides of the kernel
+    assert found["error"] < 1e-6 and found["in float64"] < 1e-12

@@ -39,6 +39,7 @@ LAYERS = [
     "kernels.refusals",
     "kernels.rewrites",
     "kernels.capture",
+    "kernels.kept",
     "kernels.groups",
     "kernels.settle",
     "kernels.per_sample",

@@ -124,6 +124,22 @@ def test_clip_and_bert_of_transformers():
     torch.testing.assert_close(text.encoder(**tokens), torch.stack([H[0].mean(0), H[1, :3].mean(0)]))
 
 
+@pytest.mark.parametrize("kind", ["T5EncoderModel", "T5Model"])
+def test_of_a_t5_the_encoder_is_taken_alone(kind):
+    transformers = pytest.importorskip("transformers")
+    make_bert(transformers)  # its tokenizer serves here
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=len(WORDS), d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3)
+    model = getattr(transformers, kind)(transformers.T5Config(**sizes)).eval()
+    model.save_pretrained("t5-folder")
+    transformers.AutoTokenizer.from_pretrained("bert-folder").save_pretrained("t5-folder")
+    adapted = from_huggingface("t5-folder")
+    tokens = adapted.tokens(["a cat sat", "dog"])
+    H = model.encoder(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).last_hidden_state
+    torch.testing.assert_close(adapted.encoder(**tokens), torch.stack([H[0].mean(0), H[1, :3].mean(0)]))
+    assert not any("decoder" in name for name, _ in adapted.encoder.named_parameters())
+
+
 def test_a_sentence_encoder_gives_what_its_own_package_gives():
     transformers = pytest.importorskip("transformers")
     package = pytest.importorskip("sentence_transformers")

@@ -67,7 +67,15 @@ def foreign(what: str, advice: str) -> Generator[None, None, None]:
     except MemoryError as error:
         raise InvalidInputError(f"{what}: it asks for more memory than there is. {advice}") from error
     except Exception as error:
-        raise InvalidInputError(f"{what} ({brief(error)}). {advice}") from error
+        raise InvalidInputError(f"{what} ({brief(error)}{_cause(error)}). {advice}") from error
+
+
+def _cause(error: Exception) -> str:
+    """Return what made an import fail: packages that import their parts late speak of the part alone."""
+    first: BaseException = error
+    while isinstance(error, ImportError) and first.__cause__ is not None:
+        first = first.__cause__
+    return "" if first is error else f"; {brief(first)}"
 
 
 def named(path: str | Path) -> str:

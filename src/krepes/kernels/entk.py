@@ -77,7 +77,8 @@ class EmpiricalNTK(Kernel):
         """Return ``K``, ``(n, m)``; both sides go through the network together where they fit into one chunk."""
         n, m = batches.count(X), batches.count(Y)
         self.tangent.probe(X)
-        fits = n + m <= chunk_size(self.tangent, self.budget, columns=m)
+        # No prepared side is held beside, so its half of the budget is free for activations.
+        fits = n + m <= chunk_size(self.tangent, self.budget, columns=m, share=1 / 2, largest=None)
         together = _together(X, Y) if fits else None
         if together is None:
             return super().__call__(X, Y)
@@ -224,8 +225,9 @@ class EmpiricalNTK(Kernel):
     def chunks(self, X: Batch, *, m: int) -> Iterator[tuple[slice, list[Form]]]:
         """Yield ``(slice, forms)`` of as many samples at a time as the memory budget allows against ``m`` columns."""
         self.tangent.probe(X)
-        size = chunk_size(self.tangent, self.budget, columns=m)
-        for rows, samples in batches.chunks(X, size):
+        size, n = chunk_size(self.tangent, self.budget, columns=m), batches.count(X)
+        even = -(-n // -(-n // size)) if n else size  # not a last chunk of one, which costs as much as one of a few
+        for rows, samples in batches.chunks(X, even):
             yield rows, self.tangent.forms(samples)
 
 
@@ -243,12 +245,21 @@ def embedding(forms: list[Form]) -> Tensor:
     return forms[-1].explicit()[:, :-1]
 
 
-def chunk_size(tangent: Tangent, budget: Budget, *, columns: int) -> int:
-    """Return how many samples go through the encoder at a time: a quarter of the budget, at most what is useful."""
+def chunk_size(
+    tangent: Tangent, budget: Budget, *, columns: int, share: float = 1 / 4, largest: int | None = LARGEST_SHARE
+) -> int:
+    """Return how many samples go through the encoder at a time.
+
+    Args:
+        tangent: The features.
+        budget: What may be used.
+        columns: Kernel values a sample.
+        share: Part of the budget for activations.
+        largest: Bytes of activations beyond which more samples at a time are not wanted, or ``None``.
+
+    Returns:
+        At least 1, at most what is useful.
+    """
     each = tangent.bytes_per_sample + 4 * columns * tangent.cotangents.element_size()
-    return budget.rows(
-        each,
-        what=f"a sample inside {type(tangent.encoder).__name__}",
-        share=1 / 4,
-        most=min(LARGEST_CHUNK, int(LARGEST_SHARE // each)),
-    )
+    useful = LARGEST_CHUNK if largest is None else min(LARGEST_CHUNK, int(largest // each))
+    return budget.rows(each, what=f"a sample inside {type(tangent.encoder).__name__}", share=share, most=useful)

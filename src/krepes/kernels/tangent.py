@@ -15,6 +15,7 @@ import fnmatch
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from krepes.errors import NotFittedError, UnsupportedEncoderError
 from krepes.kernels.capture import Call, Captured, capture
 from krepes.kernels.forms import Form, Vector, take
 from krepes.kernels.groups import Group, Pass, gradient_form
+from krepes.kernels.kept import capture_and_count
 from krepes.kernels.layers import BatchLayout
 from krepes.kernels.per_sample import PerSample
 from krepes.kernels.refusals import RECOMPUTES, require_batch_free, require_supported
@@ -173,7 +175,8 @@ class Tangent:
         c = torch.rand(PROBE, generator=draw, dtype=torch.float64).to(self.device, self.dtype) + 0.5
         self.watched = set(self.tracked)
         plan: list[bool] | None = None if self.heads == 1 else []  # heads stand side by side behind each third
-        captured = capture(self.encoder, X, self._names(), self.cotangents[:1], plan)
+        look = partial(capture_and_count, self.encoder, X, cotangents=self.cotangents, singles=plan)
+        captured, taken = look(self._names())
         expected = self._autograd(X, c)
         self.idle = {name for name, gradient in expected.items() if gradient is None}
         self._require_gradients(captured.switched_off)
@@ -183,18 +186,15 @@ class Tangent:
             if self.watched <= served | self.idle:
                 break
             self.watched = served | self.idle  # nothing is spent on parameters that no rule serves
-            captured = capture(self.encoder, X, self._names(), self.cotangents[:1], plan)
-        self.singles = captured.singles
-        self.groups, self.layouts = groups, layouts
+            captured, taken = look(self._names())
+        self.singles, self.groups, self.layouts = captured.singles, groups, layouts
         self.signature = [call.signature for call in captured.calls]
         self.tables = _tables(captured.calls, layouts, PROBE, self._by_tables())
         free = [name for name in self.tracked if name not in self.watched]
-        self.per_sample = PerSample(self.encoder, free) if free else None
-        mixed = [name for group in groups for name in group.mixed]
-        taken = sum(call.site.x.numel() + 2 * call.shape.numel() for call in captured.calls) / PROBE
-        written = 2 * sum(self.tracked[name].numel() for name in [*free, *mixed])
-        # What autograd keeps beside is less than half of it again on eleven networks of `benchmarks.architectures`.
-        self.bytes_per_sample = (taken + written) * (0.5 + self.heads) * self.cotangents.element_size()
+        self.per_sample = PerSample(self.encoder, list(free)) if free else None
+        free += [name for group in groups for name in group.mixed]
+        written = 2 * self.heads * sum(self.tracked[name].numel() for name in free)
+        self.bytes_per_sample = taken / PROBE + written * self.cotangents.element_size()
 
     def _by_tables(self) -> set[int]:
         """Return the calls in which parameters are used as they stand, or by parts."""

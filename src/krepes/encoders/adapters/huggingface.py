@@ -25,6 +25,8 @@ TOWERS = {
     ("siglip", "text"): ("SiglipTextModel", "pooler_output"),
 }
 """The towers of models of images and text, and what of their results is compared."""
+ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+"""Models with a decoder behind an encoder, of which the encoder alone is taken."""
 SAFE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 ADVICE = "Check the folder, and that transformers is new enough for it."
 
@@ -99,11 +101,11 @@ def _class_and_config(transformers: Any, folder: Path, part: str) -> tuple[Any, 
     kind = about.get("model_type")
     if part not in {"image", "text"}:
         raise InvalidInputError(f"part={shown(part)} is no tower. Choose image or text.")
-    if about.get("is_encoder_decoder"):
+    if about.get("is_encoder_decoder") and kind not in ENCODERS:
         raise InvalidInputError(
             f"{named(folder)} holds an encoder and a decoder ({shown(kind)}). Pass the encoder's module to Krepes."
         )
-    tower, _ = TOWERS.get((str(kind), part), (None, None))
+    tower = TOWERS.get((str(kind), part), (ENCODERS.get(str(kind)), None))[0]
     with offline(), foreign(f"transformers does not know the model {shown(kind)} of {named(folder)}", ADVICE):
         if tower is None:
             return transformers.AutoModel, transformers.AutoConfig.from_pretrained(str(folder), **SAFE)
