@@ -27,6 +27,7 @@ from krepes.report.blocks import Chooser, Paragraph, Picture, Sheets, Table, Tit
 from krepes.report.content import Part, Report, Section
 from krepes.report.desk import Desk, moved
 from krepes.report.sections.counterfactual import counterfactual, trust_line
+from krepes.report.sections.provenance import _shape
 from krepes.report.sections.samples import samples
 from krepes.views import GaussianNoise, ViewStream
 
@@ -490,3 +491,11 @@ def test_constant_columns_are_listed_with_their_reason(people, model):
     )
     table = next(block for block in report.section("features").blocks if isinstance(block, Table))
     assert [row[-1].text for row in table.rows] == ["", "constant in the 360 training rows"]
+
+
+def test_samples_of_several_tensors_are_described_in_words():
+    one = {"shape": [24], "dtype": "torch.int64"}
+    assert _shape({"shape": [3, 8, 8], "dtype": "torch.float32"}) == "3 × 8 × 8 numbers"
+    assert _shape({"input_ids": one, "mask": one, "age": {"shape": [], "dtype": "torch.float32"}}) == (
+        "24 numbers (input_ids, mask); single numbers (age)"
+    )

@@ -88,10 +88,15 @@ def _data(study: Study) -> str:
 
 
 def _shape(sample: Any) -> str:
-    """Return the shape of a sample in words, where it is a single tensor."""
-    if isinstance(sample, dict) and "shape" in sample:
+    """Return the shape of a sample in words; of several tensors by name, those of each shape together."""
+    if not isinstance(sample, dict):
+        return str(sample)
+    if "shape" in sample:
         return f"{' × '.join(map(str, sample['shape'])) or 'single'} numbers"
-    return str(sample)
+    names: dict[str, list[str]] = {}
+    for name, part in sample.items():
+        names.setdefault(_shape(part), []).append(str(name))
+    return "; ".join(f"{shape} ({', '.join(alike)})" for shape, alike in names.items())
 
 
 def _transforms(study: Study) -> str:
