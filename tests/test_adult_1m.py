@@ -1,5 +1,9 @@
 """Growing a table: marginals and associations hold, what must agree agrees; and the measures of that are right."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -120,3 +124,24 @@ def test_adult_grown_to_a_million_keeps_its_marginals_and_associations():
     print(f"\nadult to 1,000,000 rows: {likeness}")
     assert likeness.worst_marginal < 0.005
     assert likeness.worst_association < 0.05
+
+
+ROWS = """
+import pandas as pd
+from krepes.data import adult
+from krepes.data.adult_1m import adult_1m
+found = adult.load()
+print(pd.util.hash_pandas_object(adult_1m(found.frame.assign(label=found.labels), 50_000), index=False).sum())
+"""
+
+
+@pytest.mark.realdata
+def test_the_number_of_threads_changes_no_row():
+    """A run that was fitted with two threads is opened with one: its data must be the same."""
+    sums = set()
+    for threads in ("1", "2"):
+        threaded = os.environ | {
+            name: threads for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        }
+        sums.add(subprocess.run([sys.executable, "-c", ROWS], env=threaded, capture_output=True, check=True).stdout)
+    assert len(sums) == 1

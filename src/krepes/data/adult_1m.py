@@ -26,6 +26,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KDTree
+from threadpoolctl import threadpool_limits
 
 from krepes._checks import require_range
 from krepes.budget import DEFAULT_BUDGET, Budget, MemoryBudget
@@ -102,7 +103,8 @@ def _blocks(names: list[str]) -> list[tuple[str, ...]]:
 def _cells(frame: pd.DataFrame) -> list[np.ndarray]:
     """Return the row numbers of each cell of alike rows; the cells have all rows between them."""
     X = np.hstack([_scaled(frame[name]) for name in frame])
-    points = PCA(min(COMPONENTS, *X.shape), svd_solver="full").fit_transform(X)
+    with threadpool_limits(1):  # another number of threads rounds otherwise, and rows that tie would change cells
+        points = PCA(min(COMPONENTS, *X.shape), svd_solver="full").fit_transform(X)
     _, order, nodes, _ = (np.asarray(array) for array in KDTree(points, leaf_size=CELL).get_arrays())
     return [order[node["idx_start"] : node["idx_end"]] for node in nodes if node["is_leaf"]]
 
