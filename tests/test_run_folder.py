@@ -274,7 +274,7 @@ def test_samples_of_a_new_file_are_explained_beside_the_data_of_the_fit(run, tab
     new = pd.DataFrame({"who": ["n1", "n2"], "sex": ["F", "X"], "age": [30, 40], "pay": [0.1, 0.2]})
     new.to_csv(tmp_path / "new.csv", index=False)
     space = open_run(run, data=str(tmp_path / "new.csv"))
-    assert space.test_ids == ["n1", "n2"] and len(space.train) == 96
+    assert list(space.test_ids) == ["n1", "n2"] and len(space.train) == 96
     assert space.model.transform(space.samples(["n2"])).shape == (1, 4)
     assert "not the data of the fit" in space.notes[0]
 

@@ -41,6 +41,8 @@ LARGEST = 512
 """Samples of a warm step, at most."""
 MEMBERS, SEARCH = 4, 3
 """Recordings that "auto" wants of a replay, and how often the steps are made to find their size, as a guess."""
+GRAPHS = 3
+"""Passes whose tensors a differentiated step keeps: forward, backward, and what goes back through both."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,7 @@ def _require_room(model: Krepes, stream: ViewStream, batch: int) -> None:
     tangent, budget = getattr(model.base_kernel_, "tangent", None), Budget.of(model.memory_budget)
     each = batches.sample_bytes(stream.source.take(torch.arange(1)))
     inside = each if tangent is None else tangent.bytes_per_sample
+    inside *= GRAPHS
     need = Budget(int(stream.p * min(batch, stream.n) * (each + inside)))
     if not budget.fits(need.bytes):
         raise InvalidInputError(f"a step takes about {need} and the memory budget is {budget}")
