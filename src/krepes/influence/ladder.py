@@ -32,13 +32,11 @@ from krepes.influence.outcomes import Outcome
 from krepes.influence.reverse import Stepper, ones_like_state, pull_back
 from krepes.influence.rewind import rewinds_of
 from krepes.influence.rungs import Embed, Found, Outcomes, lazy, recorded_steps, replay, warm
-from krepes.influence.warm import warm_steps
+from krepes.influence.warm import LARGEST, warm_steps
 from krepes.model import Krepes
 from krepes.views import ViewStream
 
 METHODS = ("replay", "warm", "lazy", "surrogate")
-LARGEST = 512
-"""Samples of a warm step, at most."""
 MEMBERS, SEARCH = 4, 3
 """Recordings that "auto" wants of a replay, and how often the steps are made to find their size, as a guess."""
 GRAPHS = 3
@@ -258,8 +256,7 @@ def _require_room(model: Krepes, stream: ViewStream, batch: int) -> None:
     tangent, budget = getattr(model.base_kernel_, "tangent", None), Budget.of(model.memory_budget)
     each = batches.sample_bytes(stream.source.take(torch.arange(1)))
     inside = each if tangent is None else tangent.bytes_per_sample
-    inside *= GRAPHS
-    need = Budget(int(stream.p * min(batch, stream.n) * (each + inside)))
+    need = Budget(int(stream.p * min(batch, stream.n) * (each + GRAPHS * inside)))
     if not budget.fits(need.bytes):
         raise InvalidInputError(f"a step takes about {need} and the memory budget is {budget}")
 

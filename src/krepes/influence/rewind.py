@@ -6,8 +6,8 @@ A replay that starts at the encoder θ* only sees how it would go on. Rows act w
 rewound first: Π shuffles the entries of every matrix, which keeps their sizes and forgets the rest, and ``T`` steps
 with the warm-up and the cosine of a training lead back. The learning rate is the one whose last encoder is most like
 the frozen one, by the correlation of the cosines of a batch: no label is asked. Where no rate leads back, there is no
-rewound replay. BYOL's target is the frozen encoder all the time, which no training
-had: its warm replays have no rewound ones beside them unless they are asked for.
+rewound replay. BYOL's target is the frozen encoder all the time, which no training had: its warm replays have no
+rewound ones beside them unless they are asked for.
 """
 
 from __future__ import annotations

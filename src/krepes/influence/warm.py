@@ -23,6 +23,9 @@ from krepes.errors import InvalidInputError
 from krepes.influence.tables import narrowed
 from krepes.views import ViewStream
 
+LARGEST = 512
+"""Samples of a step where none are asked for, at most."""
+
 
 def warm_steps(
     encoder: nn.Module,
@@ -48,7 +51,7 @@ def warm_steps(
     Returns:
         The steps; their own encoder, ``steps.twins.encoder``, is the one that knows their states.
     """
-    size = min(stream.n, batch or 512)
+    size = min(stream.n, batch or LARGEST)
 
     def views(t: int) -> tuple[Tensor, Batch]:
         generator = torch.Generator().manual_seed(mix(seed, 2, t))
