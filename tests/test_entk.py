@@ -67,6 +67,21 @@ def test_float64_kernel_is_the_jacobian_product(name, heads, generator):
     assert errors(kernel(X, Y), oracle(kernel, encoder, X, Y)).max() <= FLOAT64
 
 
+@pytest.mark.parametrize("first", [nn.Linear(6, 6), nn.Identity()], ids=["behind a layer", "of the data"])
+def test_complex_values_of_real_parameters_go_sample_by_sample(first, generator):
+    """Layers over a spectrum, as Fourier neural operators have them."""
+    encoder = Lambda(
+        lambda self, x: torch.fft.irfft(self.gain * torch.fft.rfft(self.first(x)) * torch.complex(self.re, self.im)),
+        **{name: nn.Parameter(torch.randn(4, generator=generator)) for name in ("gain", "re", "im")},
+        first=first,
+    ).double()
+    X, Y = (torch.randn(n, 6, generator=generator).double() for n in (5, 4))
+    kernel = EmpiricalNTK(encoder, heads=2)
+    assert errors(kernel(X, Y), oracle(kernel, encoder, X, Y)).max() <= FLOAT64
+    rules = {entry.parameter: entry.rule for entry in kernel.coverage()}
+    assert rules["gain"] == "free parameter" and rules["re"].startswith("per-sample")
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_float32_kernel_is_the_jacobian_product_but_for_flipped_relus(name, generator):
     encoder, inputs = make(name)
@@ -364,6 +379,10 @@ class Refused:
             "alone in its batch",
         ),
         "no parameters": (lambda: nn.Flatten(), "no parameters"),
+        "rows that move": (
+            lambda: Lambda(lambda self, x: self.table(x.long().abs() % 5), table=nn.Embedding(5, 2, max_norm=1.0)),
+            r"'table' \(Embedding\) has max_norm=1: it rescales its own rows",
+        ),
         "complex": (lambda: nn.Linear(3, 2, dtype=torch.complex64), "complex"),
         "quantized": (quantized, "quantized module"),
         "batch statistics": (

@@ -11,7 +11,7 @@ from hostile.run import judge, table
 from krepes.errors import InvalidInputError
 
 SEED = int(os.environ.get("KREPES_HOSTILE_SEED", "0"))
-PART = 5
+PART = 8
 
 
 def judged(cases, folder):

@@ -50,7 +50,8 @@ def test_explain_shows_sentences_and_marks_words(run):
     assert landmark["text"].replace("*", "").rstrip("…") in table["review"][landmark["landmark"]]
 
 
-def test_influence_by_every_rung_answers_in_sentences(run):
+def test_influence_by_every_rung_answers_in_sentences(run, monkeypatch):
+    monkeypatch.setattr("krepes.influence.rewind.REWINDS", 1)
     for method in ("surrogate", "warm"):
         code, said = asked(
             "influence", run / "run", "--row", 5, "--row", 6, "--top", 1, "--method", method, "--json", "--quiet"

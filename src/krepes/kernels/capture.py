@@ -158,7 +158,10 @@ class Watch(TorchFunctionMode):
 
     def _meet(self, func: Callable[..., Any], args: Any, kwargs: Any, held: list[Tensor], tensors: list[Tensor]) -> Any:
         """Call a function of derived values and data, by its rule or with fresh tensors."""
-        site = self._site(func, args, kwargs)
+        if any(x.is_complex() for x in held):  # rules are of real numbers: its parameters go sample by sample
+            out = func(*args, **kwargs)
+            return self._data(func, args, out if any(x.requires_grad for x in tensors_of(out)) else out + self.anchor)
+        site = None if any(x.is_complex() for x in tensors) else self._site(func, args, kwargs)
         served = set() if site is None else {id(site.weight), id(site.bias)}
         fresh: dict[int, Tensor] = {}
         for x in held:

@@ -26,7 +26,7 @@ COLLAPSED = 1e-6
 
 
 def require_supported(encoder: nn.Module) -> None:
-    """Raise if the encoder has no parameters, non-finite, complex or quantized ones, or batch statistics."""
+    """Raise if the encoder has no parameters, non-finite, complex, quantized or moving ones, or batch statistics."""
     parameters = dict(encoder.named_parameters())
     for name, module in encoder.named_modules():
         kind = type(module)
@@ -34,6 +34,12 @@ def require_supported(encoder: nn.Module) -> None:
             raise UnsupportedEncoderError(
                 f"'{name}' is a quantized module ({kind.__name__}): its weights are integers and have no gradient. "
                 f"Pass the encoder before quantization."
+            )
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            raise UnsupportedEncoderError(
+                f"'{name}' ({kind.__name__}) has max_norm={module.max_norm:g}: it rescales its own rows in every pass "
+                f"forward, so that they are not frozen. Rescale them once and switch it off, embeddings stay the same: "
+                f"e.weight.data = e.weight.data.renorm({module.norm_type:g}, 0, e.max_norm); e.max_norm = None."
             )
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
             raise UnsupportedEncoderError(

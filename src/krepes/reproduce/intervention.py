@@ -166,7 +166,8 @@ INTERVENTION = Target(
     across="score",
     run=run,
     note="300 training rows; 3,000 where the name says so, which the counts leave out. "
-    "Twenty outcomes of each kind, eight on CIFAR-10. In brackets: 95 % of a bootstrap over halves, where there is one seed. Slope: the "
+    "Twenty outcomes of each kind, eight on CIFAR-10. "
+    "In brackets: 95 % of a bootstrap over halves, where there is one seed. Slope: the "
     "retrained change over the predicted one; above one, sizes are underestimated. Seconds are those of a machine with "
     "other work. Encoders with one hidden layer of 256 units and 64 outputs, 60 full-batch steps; on CIFAR-10 three "
     "convolutions with batch norm, batches of 75. Every retraining has weights and views of its own. Rungs and "

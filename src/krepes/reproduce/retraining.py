@@ -27,7 +27,7 @@ from krepes.views import Augmentation, ViewStream
 TRAIN, TEST, REFERENCE = 300, 20, 1_000
 """Rows to train on, outcomes of each kind, and samples that outcomes are measured against."""
 FEWER = {"cifar10": 8}
-"""Outcomes of each kind where a replay of one takes as long as all trainings on halves: convolutions with batch norm."""
+"""Outcomes of each kind where one takes long to replay: convolutions with batch norm."""
 
 
 @dataclass(frozen=True)
