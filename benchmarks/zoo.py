@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,29 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from krepes.encoders import ResMLP, resnet18
+from krepes.encoders.adapters.operators import mend_torchvision
 from krepes.encoders.outputs import pick
 
 TEXT = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 768}
 PICTURE = {"image_size": 64, "patch_size": 8}
-OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
 
 
 def import_library(name: str) -> Any:
-    """Return a library; of a torchvision whose compiled part is for another torch, what is plain Python.
-
-    Its networks need nothing else, but without the names of two operators neither it nor timm or transformers can be
-    imported.
-    """
-    if not hasattr(torch.ops.torchvision, "nms"):
-        try:
-            importlib.import_module("torchvision")
-        except RuntimeError:
-            for part in [part for part in sys.modules if part.split(".")[0] == "torchvision"]:
-                del sys.modules[part]
-            for operator in ("nms", "qnms"):
-                OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        except ImportError:
-            pass
+    """Return a library, also beside a torchvision that was built for another torch."""
+    if name != "krepes":
+        mend_torchvision()
     return importlib.import_module(name)
 
 

@@ -1,5 +1,7 @@
 """Checkpoints of vision transformers and of frameworks around encoders, each made by hand in its project's layout."""
 
+import argparse
+
 import pytest
 import torch
 from torch import nn
@@ -49,7 +51,8 @@ HEAD = {"head.mlp.0.weight": torch.zeros(4, 6), "head.last_layer.weight_g": torc
 def dino(state, average):
     student, teacher = {**prefixed("backbone.", state), **HEAD}, {**prefixed("backbone.", average), **HEAD}
     loss = {"center": torch.zeros(1, 9)}
-    return {"student": prefixed("module.", student), "teacher": teacher, "dino_loss": loss, "epoch": 3}
+    args = argparse.Namespace(arch="vit_small", lr=0.0005, local_crops_scale=(0.05, 0.4))  # as its training writes them
+    return {"student": prefixed("module.", student), "teacher": teacher, "dino_loss": loss, "epoch": 3, "args": args}
 
 
 def dino_backbone_alone(state, _):

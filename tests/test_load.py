@@ -1,5 +1,6 @@
 """Loading encoders: checkpoints fabricated in the layouts of others, files that do not fit, files that bite."""
 
+import argparse
 import os
 import re
 import sys
@@ -238,10 +239,12 @@ class Harmless:
     """A class of the training script, as checkpoints of whole modules hold."""
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["plain", "in options"])
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-def test_a_malicious_checkpoint_is_refused_and_not_executed(legacy, tmp_path):
+def test_a_malicious_checkpoint_is_refused_and_not_executed(legacy, inside, tmp_path):
     bitten, path = tmp_path / "bitten", tmp_path / "c.ckpt"
-    torch.save({"state_dict": weights_of(1), "extra": Bites(bitten)}, path, _use_new_zipfile_serialization=not legacy)
+    extra = argparse.Namespace(lr=Bites(bitten)) if inside else Bites(bitten)
+    torch.save({"state_dict": weights_of(1), "extra": extra}, path, _use_new_zipfile_serialization=not legacy)
     with pytest.raises(UnsafeCheckpointError, match=r"object \w+.mkdir: .*was not read.*weights_only=False"):
         load_encoder("resnet18", path, **SIZE)
     assert not bitten.exists()

@@ -1,12 +1,14 @@
 """Weights from files of others and to files of ours, without running code from a file.
 
 A torch checkpoint is a pickle: reading one freely runs whatever it says. Here only its tensors and plain containers
-are read (``weights_only=True``), and a file that needs more is refused. What a file claims (the length of its header,
-the size of its parts, the depth of its containers) is compared with what it holds before it is believed.
+are read (``weights_only=True``), with the options of a command line that DINO and MAE keep beside them, and a file that
+needs more is refused. What a file claims (the length of its header, the size of its parts, the depth of its containers)
+is compared with what it holds before it is believed.
 """
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import re
 import zipfile
@@ -28,6 +30,8 @@ LONGEST_HEADER = 2**25
 LONGEST_NAME = 1000
 DEEPEST = 50
 MOST_ENTRIES = 1_000_000
+HARMLESS = (argparse.Namespace,)
+"""Objects that may be read beside tensors: this one does nothing but keep its attributes."""
 AGAIN = "Copy or save it again."
 
 
@@ -137,7 +141,8 @@ def _is_plain(config: Any) -> bool:
 
 def _read_checkpoint(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(list(HARMLESS)):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL (\S+)", str(error))
         raise UnsafeCheckpointError(_refusal(path, shown(found.group(1)).strip("'") if found else None)) from error

@@ -91,12 +91,17 @@ def tangent_kernel(
     choice = KernelChoice(
         "exact" if take_exact else "sketch",
         f"beyond the shared forward and backward pass a row against {m} landmark points costs about "
-        f"{cost_exact / 1e6:.2g} million multiply-adds exactly and {cost_sketch / 1e6:.2g} million by a sketch of "
-        f"q={q} features; exact landmarks take {size / (1 << 20):.2g} MiB"
+        f"{_two_digits(cost_exact / 1e6)} million multiply-adds exactly and {_two_digits(cost_sketch / 1e6)} million "
+        f"by a sketch of q={q} features; exact landmarks take {_two_digits(size / (1 << 20))} MiB"
         f"{'' if fits else ', more than half the memory budget'}",
     )
     logger.info("kernel='auto' took %s", choice)
     return (exact if take_exact else sketch), choice
+
+
+def _two_digits(value: float) -> str:
+    """Return a number to two digits, in full: 1,200 and not 1.2e+03."""
+    return f"{float(f'{value:.2g}'):,.12g}"
 
 
 def sketch_to_choose_by(exact: EmpiricalNTK, X: Batch, m: int, q: int) -> SketchedNTK | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import sys
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from krepes import registry
 from krepes.data.files import foreign
 from krepes.data.text import printable
 from krepes.data.values import shown
+from krepes.encoders.adapters.operators import USERS, mend_torchvision
 from krepes.encoders.load import load_encoder
 from krepes.encoders.loaded import LoadReport
 from krepes.errors import InvalidInputError
@@ -24,7 +26,7 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_T
 
 
 def package(name: str, extra: str) -> Any:
-    """Return an installed package.
+    """Return an installed package; one that imports torchvision, also with a torchvision built for another torch.
 
     Args:
         name: What is imported.
@@ -39,6 +41,8 @@ def package(name: str, extra: str) -> Any:
     advice = f"Install it: pip install 'krepes[{extra}]'"
     try:
         with offline(), foreign(f"the package {name} cannot be imported", f"{advice}."):
+            if name in USERS and name not in sys.modules:
+                mend_torchvision()
             try:
                 return importlib.import_module(name)
             except ModuleNotFoundError as error:
