@@ -113,7 +113,7 @@ def test_the_rate_is_the_one_that_leads_back(trained):
     assert returning_rate(replace(steps, T=1), seed=0, rates=(1e-12,)).rate is None
 
 
-def test_a_warm_replay_adds_the_mean_of_its_rewinds(trained, monkeypatch, tmp_path):
+def test_a_warm_replay_adds_the_mean_of_its_rewinds(trained, monkeypatch, tmp_path, capsys):
     encoder, stream = trained
     asked = outcomes(stream.plain(torch.arange(4)))
     plain = warm(encoder, stream, "barlow_twins", asked, steps=30, rewinds=0, progress=False)
@@ -130,7 +130,11 @@ def test_a_warm_replay_adds_the_mean_of_its_rewinds(trained, monkeypatch, tmp_pa
         expected += part.dw.double() / 2
     torch.testing.assert_close(found.dw, expected)
     assert found.details["rewinds"] == 2 and found.details["rate"] in (8e-3, 2e-3, 5e-4, 1e-4)
-    again = warm(encoder, stream, "barlow_twins", asked, rewinds=2, path=tmp_path / "x", **settings)
+    again = warm(
+        encoder, stream, "barlow_twins", asked, rewinds=2, path=tmp_path / "x", **settings | {"progress": True}
+    )
+    bars = capsys.readouterr().err
+    assert all(name in bars for name in ("warm replay:", "rewound replay 1 of 2:", "rewound replay 2 of 2:"))
     torch.testing.assert_close(again.dw, found.dw)
     none = replace(returning_rate(steps, seed=0, rates=(10.0,)), rate=None)
     monkeypatch.setattr(rungs, "returning_rate", lambda *_: none)

@@ -67,6 +67,7 @@ def differentiate(
     memory_budget: int = 2**32,
     group: int | None = None,
     path: str | Path | None = None,
+    what: str = "replay",
     progress: bool = True,
 ) -> Derivative:
     """Return the outcomes of a training and their derivatives in its row weights.
@@ -78,6 +79,7 @@ def differentiate(
         memory_budget: Bytes for states and cotangents; outcomes go through in groups that fit.
         group: Outcomes that go through together, at most; by default as many as fit the budget.
         path: A safetensors file that keeps the finished part of the reverse pass: killed, a later call goes on there.
+        what: What the bar calls it.
         progress: Show a bar with the time left.
 
     Returns:
@@ -90,7 +92,7 @@ def differentiate(
     values, cotangents = _begin(measure, kept[-1])
     groups = _groups(len(values), kept, stride, memory_budget, group)
     found = []
-    with tqdm(total=len(groups) * steps.T, desc="replay", unit=" steps", disable=not progress) as bar:
+    with tqdm(total=len(groups) * steps.T, desc=what, unit=" steps", disable=not progress) as bar:
         for number, chosen in enumerate(groups):
             part = {name: x[chosen] for name, x in cotangents.items()}
             file = None if path is None else Path(f"{path}.{number}")

@@ -115,14 +115,17 @@ def warm(
         lr, details = size.lr, details | {"losses": list(size.losses), "moved": size.moved, "refused": size.refused}
         replayed = replace(replayed, rule=SGD(lr))
     measure = of_encoder(outcomes, replayed.twins.encoder)
-    found = differentiate(replayed, measure, memory_budget=memory_budget, path=path, progress=progress)
+    found = differentiate(
+        replayed, measure, memory_budget=memory_budget, path=path, what="warm replay", progress=progress
+    )
     dw = found.dw.double()
     count = rewinds_of(loss) if rewinds is None else rewinds
     again, told = _rewound(replayed, encoder, stream, loss, batch=batch, rewinds=count, seed=seed)
     for member, one in enumerate(again):
         place = None if path is None else f"{path}.rewound{member}"
         of = of_encoder(outcomes, one.twins.encoder)
-        part = differentiate(one, of, memory_budget=memory_budget, path=place, progress=progress)
+        what = f"rewound replay {member + 1} of {len(again)}"
+        part = differentiate(one, of, memory_budget=memory_budget, path=place, what=what, progress=progress)
         dw += part.dw.double() / len(again)
     return Found(dw, found.values.double(), time.monotonic() - began, details | {"lr": lr, **told})
 
@@ -184,11 +187,8 @@ def replay(
     for number, recording in enumerate(recordings):
         steps = recorded_steps(recording, encoder, stream, loss)
         file = None if path is None else f"{path}-{number}"
-        parts.append(
-            differentiate(
-                steps, of_encoder(outcomes, encoder), memory_budget=memory_budget, path=file, progress=progress
-            )
-        )
+        what, of = f"replay {number + 1} of {len(recordings)}", of_encoder(outcomes, encoder)
+        parts.append(differentiate(steps, of, memory_budget=memory_budget, path=file, what=what, progress=progress))
     dw = torch.stack([part.dw.double() for part in parts]).mean(0)
     values = torch.stack([part.values.double() for part in parts]).mean(0)
     details = {"members": len(parts), "steps": steps.T}
