@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from krepes.engine.damping import expand, solve_linear
+from krepes.engine.damping import Expansion, expand, solve_linear
 from krepes.engine.solvers import solve
 from krepes.objectives import _dual, _krylov
 from krepes.objectives._krylov import Krylov
@@ -88,6 +88,35 @@ def test_where_the_dual_solve_gives_up_iterations_on_the_curvature_finish(toy_mo
     found = solve_linear(cut, -cut.gradient, damping, tol=1e-8)
     assert found.converged and found.residual <= 1e-8
     assert_close(found.x, exact.x, rtol=1e-4, atol=1e-5 * float(exact.x.abs().max()))
+
+
+@pytest.mark.parametrize(("vectors", "share"), [(8, 1.0), (16, 1.0), (32, 0.6)])
+def test_a_search_does_not_finish_a_solve_that_leads_nowhere(vectors, share, toy_moments, monkeypatch):
+    """With little room, the same step is found as by finishing the solve of every damping, in fewer products."""
+    moments, theta = toy_moments
+    monkeypatch.setattr(_dual, "DENSE", 0)
+    monkeypatch.setattr(_krylov, "ROOM", vectors * theta.shape[1] ** 2 * 8)
+    counted = []
+    product = _dual.DualSolve.product
+    monkeypatch.setattr(_dual.DualSolve, "product", lambda self, U: counted.append(1) or product(self, U))
+
+    def searched():
+        counted.clear()
+        best, tried = expand(BarlowTwins(), moments, theta, max_iterations=2000).search(tol=1e-8)
+        return best, tried, len(counted)
+
+    best, tried, products = searched()
+    assert vectors < 32 or not all(trial.converged for trial in tried)
+    finish = Expansion.attempt
+    monkeypatch.setattr(
+        Expansion, "_within", lambda self, tried, *given, near: finish(self, given[0], tol=given[1], near=near)
+    )
+    whole, _, all_products = searched()
+    assert (
+        best.solution.converged and best.damping == whole.damping and best.loss == pytest.approx(whole.loss, rel=1e-12)
+    )
+    assert_close(best.solution.x, whole.solution.x, rtol=1e-9, atol=1e-9 * float(whole.solution.x.abs().max()))
+    assert products <= share * all_products, (products, all_products)
 
 
 def test_a_search_prefers_steps_that_were_solved(toy_moments, monkeypatch):

@@ -26,6 +26,9 @@ LOOSE = 1e-6
 """Relative residual of the search's direct solves: far below what tells two dampings apart."""
 ESTIMATE = 1e-3
 """Relative residual of solves for what a step by a sample's curvature misses."""
+CLOSE, CLEAR = 1e-2, 0.25
+"""A direct solve of the search that stopped early is left so if its relative residual is below the first and its loss
+above the lowest by this part of what that one wins: finishing it moves the loss far less."""
 PATIENCE = 2
 """Solves cost more as the damping falls: the search ends after so many values without a lower loss."""
 
@@ -58,11 +61,17 @@ class Expansion(Generic[Data]):
     unit: float
     max_iterations: int
 
-    def attempt(self, damping: float, *, tol: float, near: Attempt | None = None) -> Attempt:
-        """Return the step at a relative ``damping``, its solve started from the one ``near`` it."""
+    def attempt(self, damping: float, *, tol: float, near: Attempt | None = None, once: bool = False) -> Attempt:
+        """Return the step at a relative ``damping``, its solve started from the one ``near`` it.
+
+        With ``once`` a direct solve is left as its first round has it, converged or not.
+        """
         lin, absolute = self.linearisation, damping * self.unit
-        x0 = None if near is None else near.solution.x
-        solution = solve_linear(lin, -lin.gradient, absolute, x0=x0, tol=tol, max_iterations=self.max_iterations)
+        if once and lin.solve is not None:
+            solution = _directly(lin, -lin.gradient, absolute, tol, rounds=1)
+        else:
+            x0 = None if near is None else near.solution.x
+            solution = solve_linear(lin, -lin.gradient, absolute, x0=x0, tol=tol, max_iterations=self.max_iterations)
         loss = float(self.objective.value(self.data, self.theta + solution.x).detach())
         loss = loss if math.isfinite(loss) else math.inf
         predicted = float((lin.gradient * solution.x).sum()) + 0.5 * _curvature(solution, lin.gradient, absolute)
@@ -107,25 +116,40 @@ class Expansion(Generic[Data]):
         The search goes down the grid until the loss has stopped falling, then refines around the lowest: to a quarter
         of a decade where solves are direct, to half of one where they iterate over the data. Direct solves are compared
         at a looser residual, and the one that is taken is solved to ``tol``; an iteration that stops early at a small
-        damping has a lower loss than its solution, so iterations are compared at ``tol``. Where a direct solve does not
-        reach its residual, smaller dampings would not either: the search ends there, and such a step is taken only if
-        no other is left.
+        damping has a lower loss than its solution, so iterations are compared at ``tol``. A direct
+        solve that stopped early is finished unless its loss is far from the lowest (`CLOSE`, `CLEAR`). Where one that
+        was finished does not reach its residual, smaller dampings would not either: the search ends there, and such a
+        step is taken only if no other is left.
         """
         direct = self.linearisation.solve is not None
         tried: list[Attempt] = []
         loose = max(tol, LOOSE) if direct else tol
         for damping in GRID:
-            tried.append(self.attempt(damping, tol=loose, near=tried[-1] if tried else None))
-            if direct and not tried[-1].solution.converged:
+            tried.append(self._within(tried, damping, loose, near=tried[-1] if tried else None))
+            if direct and not tried[-1].solution.converged and not self._hopeless(tried[-1], tried):
                 break
             if len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
                 break
         for decades in (0.5, 0.25) if direct else (0.5,):
             best = _lowest(tried)
-            tried += [self.attempt(best.damping * 10**d, tol=loose, near=best) for d in (decades, -decades)]
+            tried += [self._within(tried, best.damping * 10**d, loose, near=best) for d in (decades, -decades)]
         best = _lowest(tried)
         best = self.attempt(best.damping, tol=tol) if loose > tol else best
         return best, tuple(attempt.trial for attempt in tried)
+
+    def _within(self, tried: list[Attempt], damping: float, tol: float, near: Attempt | None) -> Attempt:
+        """Return the step at a damping for a search: a direct solve that stopped early is finished if it may lead."""
+        if tried and self.linearisation.solve is not None:
+            first = self.attempt(damping, tol=tol, near=near, once=True)
+            if first.solution.converged or self._hopeless(first, tried):
+                return first
+        return self.attempt(damping, tol=tol, near=near)
+
+    def _hopeless(self, attempt: Attempt, tried: list[Attempt]) -> bool:
+        """Return whether a step, solved closely, is far above the lowest loss."""
+        best = _lowest(tried).loss
+        far = attempt.loss >= best + CLEAR * max(self.linearisation.value - best, 0.0)
+        return far and attempt.loss > best and attempt.solution.residual <= CLOSE
 
 
 def expand(objective: Objective[Data], data: Data, theta: Tensor, *, max_iterations: int) -> Expansion[Data]:
@@ -231,12 +255,12 @@ def solve_linear(
     return more if more.residual < found.residual else found
 
 
-def _directly(linearisation: Linearisation, b: Tensor, damping: float, tol: float) -> LinearSolution:
-    """Return what the objective's own solve finds, refined while that helps."""
+def _directly(linearisation: Linearisation, b: Tensor, damping: float, tol: float, rounds: int = 3) -> LinearSolution:
+    """Return what the objective's own solve finds, refined while that helps, in so many rounds at most."""
     assert linearisation.solve is not None
     x, r, scale = torch.zeros_like(b), b, max(float(b.norm()), torch.finfo(b.dtype).tiny)
     history: list[float] = []
-    while len(history) < 3 and (not history or history[-1] > tol):
+    while len(history) < rounds and (not history or history[-1] > tol):
         x = x + linearisation.solve(r, damping, tol * scale / max(float(r.norm()), tol * scale))
         r = b - (linearisation.H @ x + damping * x)
         history.append(float(r.norm()) / scale)

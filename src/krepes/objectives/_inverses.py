@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -36,13 +37,17 @@ def kronecker(B: Tensor, G: Tensor) -> Callable[[float], Product]:
 
 def low_rank(B: Tensor, weights: Tensor) -> Callable[[float], Product]:
     """Return the inverse of ``V -> B Bᵀ V diag(weights) + damping·V``, ``B`` ``(q + 1, r)``, ``weights`` ``(h,)``."""
-    # By QR first: it keeps the zero row of B (an inert shift) exactly zero, which an SVD does not promise.
-    Q, R = torch.linalg.qr(B)
-    W, s, _ = torch.linalg.svd(R, full_matrices=False)
-    U = Q @ W
-    spectrum = torch.outer(s.square(), weights)
+
+    @cache
+    def decomposed() -> tuple[Tensor, Tensor]:  # when first asked for: most solves never do
+        # By QR first: it keeps the zero row of B (an inert shift) exactly zero, which an SVD does not promise.
+        Q, R = torch.linalg.qr(B)
+        W, s, _ = torch.linalg.svd(R, full_matrices=False)
+        return Q @ W, torch.outer(s.square(), weights)
 
     def at(damping: float) -> Product:
+        U, spectrum = decomposed()
+
         def inverse(r: Tensor) -> Tensor:
             inside = U.T @ r
             return U @ (inside / (spectrum + damping)) + (r - U @ inside) / damping
