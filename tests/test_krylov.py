@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from krepes.budget import Budget
+from krepes.engine import damping
 from krepes.engine.damping import Expansion, expand, solve_linear
 from krepes.engine.solvers import solve
 from krepes.objectives import _dual, _krylov
@@ -128,6 +130,36 @@ def test_a_search_prefers_steps_that_were_solved(toy_moments, monkeypatch):
     best, tried = expansion.search(tol=1e-8)
     assert [trial.converged for trial in tried].count(False) >= 1, "some dampings are too small for two iterations"
     assert best.damping == min((trial for trial in tried if trial.converged), key=lambda trial: trial.loss).damping
+
+
+@pytest.mark.parametrize("held", [0, 40 * 60 * 8, 70 * 60 * 8, 1 << 30])
+def test_vectors_in_files_solve_the_same(held, generator):
+    Q = torch.linalg.qr(torch.randn(60, 60, generator=generator, dtype=torch.float64)).Q
+    A = (Q * torch.logspace(0, -8, 60, dtype=torch.float64)) @ Q.T
+    y = torch.randn(60, generator=generator, dtype=torch.float64)
+    spaces = [Krylov(lambda v: A @ v, y, *asked) for asked in ((), (held,))]
+    for shift in (1.0, 1e-3, 1e-6, 1e-2):
+        (whole, reached), (spilled, also) = (space.solve(shift, 1e-12) for space in spaces)
+        assert torch.equal(whole, spilled) and reached == also
+    assert len(spaces[0].alpha) > 2 * _krylov.GROWTH
+    here = [block for block in spaces[1]._kept if isinstance(block, torch.Tensor)]
+    assert sum(block.nbytes for block in here) <= max(held, here[-1].nbytes)
+
+
+def test_a_solve_with_a_small_budget_takes_the_same_step(toy_moments, monkeypatch):
+    moments, theta = toy_moments
+    monkeypatch.setattr(_dual, "DENSE", 0)
+    found = [solve(BarlowTwins(), replace(moments, budget=Budget(size)), theta).theta for size in (1 << 30, 8)]
+    assert torch.equal(*found)
+
+
+def test_a_search_keeps_the_tensors_of_two_steps(toy_moments, monkeypatch):
+    moments, theta = toy_moments
+    seen, lean = [], damping._lean
+    monkeypatch.setattr(damping, "_lean", lambda tried: seen.append(lean(tried)) or seen[-1])
+    best, tried = expand(BarlowTwins(), moments, theta, max_iterations=100).search(tol=1e-8)
+    assert len(tried) > 5 and max(sum(len(one.solution.x) > 0 for one in each) for each in seen) == 2
+    assert best.damping in {trial.damping for trial in tried} and best.solution.x.shape == theta.shape
 
 
 @pytest.fixture

@@ -137,6 +137,19 @@ def test_auto_takes_no_rung_whose_step_is_beyond_the_budget(model, outcomes, tra
         assert plan.refused[rung].startswith("a step takes about") and "9.766 KiB" in plan.refused[rung]
 
 
+def test_a_rung_that_was_asked_for_says_before_it_starts_what_it_takes_beyond_the_budget(
+    model, outcomes, monkeypatch, caplog
+):
+    how = How(steps=2, rewinds=0)
+    inf.influence_of(model, outcomes, method="warm", how=how, progress=False)
+    assert "memory" not in caplog.text
+    monkeypatch.setattr(model, "memory_budget", 10_000)
+    with pytest.raises(RuntimeError, match="the work began"):
+        monkeypatch.setattr(ladder, "warm", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("the work began")))
+        inf.influence_of(model, outcomes, method="warm", how=how, progress=False)
+    assert "influence by warm: a step takes about" in caplog.text and "9.766 KiB: memory will exceed it" in caplog.text
+
+
 def test_vicreg_warns_of_weights_and_starts_that_predicted_nothing(model, X):
     cases = {
         ("n", "pca"): "h times as much",

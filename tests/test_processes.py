@@ -132,15 +132,20 @@ def undisturbed(tmp_path_factory):
     return _files(run), time.perf_counter() - begun
 
 
+def _workers(launcher):
+    return subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True).stdout.split()
+
+
 def _killed(command, wait, which):
-    """Start a run, kill one of its two processes after a while, and return it; nothing if it was over by then."""
+    """Start a run, kill one of its two processes when they are so old, and return it; nothing if it was over."""
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while len(workers := _workers(running)) < 2 and running.poll() is None:
+        time.sleep(0.1)
     time.sleep(wait)
-    found = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True).stdout.split()
-    if len(found) < 2:
+    if not set(workers[which:][:1]) & set(_workers(running)):
         running.communicate(timeout=600)
         return None
-    os.kill(int(found[which]), signal.SIGKILL)
+    os.kill(int(workers[which]), signal.SIGKILL)
     return running
 
 
@@ -150,7 +155,7 @@ def test_a_killed_process_is_started_again_and_changes_nothing(seed, undisturbed
     files, seconds = undisturbed
     krepes = str(shutil.which("krepes", path=str(Path(sys.executable).parent)))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3", "--"]
-    wait, running, run = seconds * (0.25 + 0.6 * random.Random(seed).random()), None, tmp_path / "run"
+    wait, running, run = 0.7 * seconds * random.Random(seed).random(), None, tmp_path / "run"
     while running is None:  # a machine that has become faster is over too soon: again, with less patience
         shutil.rmtree(run, ignore_errors=True)
         running, wait = _killed([*command, krepes, *APPLICANTS, str(run)], wait, seed % 2), 0.7 * wait

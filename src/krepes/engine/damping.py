@@ -125,14 +125,15 @@ class Expansion(Generic[Data]):
         tried: list[Attempt] = []
         loose = max(tol, LOOSE) if direct else tol
         for damping in GRID:
-            tried.append(self._within(tried, damping, loose, near=tried[-1] if tried else None))
+            tried = _lean([*tried, self._within(tried, damping, loose, near=tried[-1] if tried else None)])
             if direct and not tried[-1].solution.converged and not self._hopeless(tried[-1], tried):
                 break
             if len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
                 break
         for decades in (0.5, 0.25) if direct else (0.5,):
             best = _lowest(tried)
-            tried += [self._within(tried, best.damping * 10**d, loose, near=best) for d in (decades, -decades)]
+            for d in (decades, -decades):
+                tried = _lean([*tried, self._within(tried, best.damping * 10**d, loose, near=best)])
         best = _lowest(tried)
         best = self.attempt(best.damping, tol=tol) if loose > tol else best
         return best, tuple(attempt.trial for attempt in tried)
@@ -278,3 +279,12 @@ def _curvature(solution: LinearSolution, gradient: Tensor, damping: float) -> fl
 def _lowest(tried: list[Attempt]) -> Attempt:
     """Return the attempt of lowest loss, of those that stay near if any does, and were solved if any was."""
     return min(tried, key=lambda attempt: (not attempt.near, not attempt.solution.converged, attempt.loss))
+
+
+def _lean(tried: list[Attempt]) -> list[Attempt]:
+    """Return the attempts with the tensors of the lowest and of the last alone: at m = 1000 each has 8 MB of them."""
+    needed, none = {id(_lowest(tried)), id(tried[-1])}, torch.empty(0)
+    return [
+        one if id(one) in needed else replace(one, solution=replace(one.solution, x=none, remainder=none))
+        for one in tried
+    ]

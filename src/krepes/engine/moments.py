@@ -16,6 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.errors import InvalidInputError
 
 PANEL = 512
@@ -34,6 +35,7 @@ class Moments:
         KX: ``E[k̄ xᵀ]`` with the flattened input, over samples and views, ``(q + 1, d)``, for the kernel autoencoder;
             or ``None``.
         XX: ``E[|x|²]``, beside ``KX``; or ``None``.
+        budget: What a solve may hold beside them.
     """
 
     n: int
@@ -42,6 +44,7 @@ class Moments:
     trace: float | None = None
     KX: Tensor | None = None
     XX: float | None = None
+    budget: Budget = DEFAULT_BUDGET
 
     @property
     def p(self) -> int:

@@ -19,9 +19,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from krepes import batches
 from krepes.batches import Batch
-from krepes.budget import Budget
 from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.recording import Recording
@@ -31,16 +29,15 @@ from krepes.influence.linearised import Linearised
 from krepes.influence.outcomes import Outcome
 from krepes.influence.reverse import Stepper, ones_like_state, pull_back
 from krepes.influence.rewind import rewinds_of
+from krepes.influence.room import beyond_room, say_beyond
 from krepes.influence.rungs import Embed, Found, Outcomes, lazy, recorded_steps, replay, warm
-from krepes.influence.warm import LARGEST, warm_steps
+from krepes.influence.warm import warm_steps
 from krepes.model import Krepes
 from krepes.views import ViewStream
 
 METHODS = ("replay", "warm", "lazy", "surrogate")
 MEMBERS, SEARCH = 4, 3
 """Recordings that "auto" wants of a replay, and how often the steps are made to find their size, as a guess."""
-GRAPHS = 3
-"""Passes whose tensors a differentiated step keeps: forward, backward, and what goes back through both."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +116,7 @@ def climb(
     encoder, loss = encoder_of(model), loss_of(model, how)
     asked = joined(outcomes)
     common: dict[str, Any] = {"memory_budget": memory_budget, "progress": progress}
+    say_beyond(model, stream, method, batch=how.batch, recordings=how.recordings)
     if method == "replay":
         own = None if isinstance(loss, str) else loss
         return replay(encoder, stream, how.recordings, asked, loss=own, path=path, **common)
@@ -234,11 +232,11 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
                 f"{len(how.recordings)} trainings were recorded, and fewer than {MEMBERS} predict less than warm. "
                 f"Pretrain with record=True and {MEMBERS} seeds."
             )
-        _require_room(model, stream, how.recordings[0].recipe.batch_size)
+        _require_room(model, stream, method, how)
         steps = recorded_steps(how.recordings[0], encoder, stream, None if isinstance(loss, str) else loss)
         return len(how.recordings) * steps.T * step_cost(steps, len(outcomes), 2)
     if method == "warm":
-        _require_room(model, stream, how.batch or LARGEST)
+        _require_room(model, stream, method, how)
         warmed = warm_steps(encoder, stream, loss, lr=1e-6, steps=how.steps or 60, batch=how.batch)
         return warm_cost(warmed, len(outcomes), rewinds_of(loss) if how.rewinds is None else how.rewinds)
     linearised = Linearised.of(encoder, model.base_kernel_, model.points_)
@@ -251,14 +249,11 @@ def _cost(model: Krepes, outcomes: Sequence[Outcome], method: str, how: How, str
     return pass_cost + work / 5e9
 
 
-def _require_room(model: Krepes, stream: ViewStream, batch: int) -> None:
+def _require_room(model: Krepes, stream: ViewStream, method: str, how: How) -> None:
     """Refuse steps whose batch, in all views with the graphs of the encoder, takes more than the model's budget."""
-    tangent, budget = getattr(model.base_kernel_, "tangent", None), Budget.of(model.memory_budget)
-    each = batches.sample_bytes(stream.source.take(torch.arange(1)))
-    inside = each if tangent is None else tangent.bytes_per_sample
-    need = Budget(int(stream.p * min(batch, stream.n) * (each + GRAPHS * inside)))
-    if not budget.fits(need.bytes):
-        raise InvalidInputError(f"a step takes about {need} and the memory budget is {budget}")
+    found = beyond_room(model, stream, method, batch=how.batch, recordings=how.recordings)
+    if found is not None:
+        raise InvalidInputError(found)
 
 
 def lazy_operations(r: int, d: int, steps: int, outcomes: int) -> float:

@@ -8,6 +8,7 @@ or, started at the encoder, f(x) = e(x) + Aᵀ k_x with A0 = 0: rows are then [k
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,8 +140,7 @@ class Surrogate:
     @property
     def transforms_(self) -> tuple[bool, bool]:
         """Whether the kernel is centred and normalised: as asked for, else unless the model starts at the encoder."""
-        both = (self.centre, self.cosine)
-        centre, cosine = (self.init != ENCODER if asked is None else asked for asked in both)
+        centre, cosine = (self.init != ENCODER if asked is None else asked for asked in (self.centre, self.cosine))
         return centre, cosine
 
     @property
@@ -192,6 +192,7 @@ class Surrogate:
         self, data: Moments | RowStore | None, *, damping: Any, relative: bool = True, theta0: Tensor | None = None
     ) -> Solution:
         """Return the step over some data, from ``theta0`` ``(q + 1, h)`` or the model's start; all else is its own."""
+        data = replace(data, budget=self._budget) if isinstance(data, Moments) else data
         how: dict[str, Any] = {"damping": damping, "relative": relative, "steps": self.steps, "tol": self.tol}
         if self.init == ENCODER:
             return solve_from_encoder(self.objective_, data, len(self.K_mm_), self._encoder_width(), **how)

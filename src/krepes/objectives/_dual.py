@@ -16,6 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.linalg import LinearOperator, safe_cholesky
 from krepes.objectives._correlation import Correlation
 from krepes.objectives._krylov import Krylov
@@ -51,10 +52,13 @@ class _Fixed:
 
 
 class DualSolve:
-    """``(r, damping, tol) -> (H + damping·I)⁻¹ r`` for ``H = 2 JᵀJ``, ``J`` the derivative of ``W o C``."""
+    """``(r, damping, tol) -> (H + damping·I)⁻¹ r`` for ``H = 2 JᵀJ``, ``J`` the derivative of ``W o C``.
 
-    def __init__(self, H: LinearOperator, C: Correlation, W: Tensor) -> None:
-        self.H, self.C, self.W = H, C, W
+    Of its Krylov vectors an eighth of ``budget`` is held in memory.
+    """
+
+    def __init__(self, H: LinearOperator, C: Correlation, W: Tensor, budget: Budget = DEFAULT_BUDGET) -> None:
+        self.H, self.C, self.W, self.budget = H, C, W, budget
         stack = torch.cat([C.X, C.Y, C.P, C.R], dim=1)
         self._gram = stack.T @ stack  # (4h, 4h)
         self._first: tuple[Tensor, Krylov] | None = None
@@ -86,7 +90,7 @@ class DualSolve:
         if len(self.W) <= DENSE:
             return None
         if self._first is None:
-            self._first = r, Krylov(self.product, self.W * self.C.jvp(r))
+            self._first = r, Krylov(self.product, self.W * self.C.jvp(r), self.budget.bytes // 8)
         space = self._first[1]
         if not torch.equal(self._first[0], r):
             return None

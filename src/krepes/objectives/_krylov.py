@@ -5,6 +5,7 @@ The space of ``A + σ I`` does not depend on ``σ``, so products with ``A`` made
     A V_k = V_k T_k + β_k v_{k+1} e_kᵀ,      w = V_k c,  c = (T_k + σ I)⁻¹ |y| e_1,      |residual| = β_k |c_k|
 
 (Lanczos; what conjugate gradients find, with their vectors kept). It grows as far as the shift that is asked needs.
+Vectors beyond what may be held in memory lie in temporary files.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from krepes.objectives.base import Product
+from krepes.storage.mapped import Array, read, scratch, write
 
 ROOM = 256 << 20
 """Bytes of kept vectors; a shift that needs more gets what they hold."""
@@ -25,14 +27,16 @@ class Krylov:
 
     Args:
         product: ``A``, taking and returning tensors like ``y``.
-        y: Right-hand side of every system, of any shape.
+        y: Right-hand side of every system, of any shape; float64 on the CPU where vectors go to files.
+        held: Bytes of vectors in memory; the others are in files.
     """
 
-    def __init__(self, product: Product, y: Tensor) -> None:
-        self.product, self.y, self.size = product, y, float(y.norm())
+    def __init__(self, product: Product, y: Tensor, held: int = ROOM) -> None:
+        self.product, self.y, self.size, self.held = product, y, float(y.norm()), held
         self.alpha: list[float] = []
         self.beta: list[float] = []
-        self._kept: list[Tensor] = []
+        self._kept: list[Tensor | Array] = []
+        self._last: list[Tensor] = []
         if self.size > 0:
             self._keep(y.reshape(-1) / self.size)
 
@@ -67,10 +71,12 @@ class Krylov:
             c[k] -= self.beta[k] / pivots[k] * c[k + 1]
         coefficients = torch.tensor(c, dtype=self.y.dtype, device=self.y.device)
         total = torch.zeros_like(self.y).reshape(-1)
-        for i, vectors in enumerate(self._kept):
+        for i, block in enumerate(self._kept):
             some = coefficients[i * GROWTH : (i + 1) * GROWTH]
             if len(some):
-                total.addmv_(vectors[: len(some)].T, some)
+                used = slice(0, len(some))
+                vectors = block[used] if isinstance(block, Tensor) else torch.from_numpy(read(block, used))
+                total.addmv_(vectors.T, some)
         return total.reshape(self.y.shape)
 
     def _grow(self) -> bool:
@@ -78,10 +84,10 @@ class Krylov:
         k = len(self.alpha)
         if (k + 1) * self.y.numel() * self.y.element_size() > ROOM:
             return False
-        v = self._vector(k)
+        v = self._last[-1]
         w = self.product(v.reshape(self.y.shape)).reshape(-1)
         if k:
-            w = w - self.beta[-1] * self._vector(k - 1)
+            w = w - self.beta[-1] * self._last[-2]
         self.alpha.append(float(w @ v))
         w = w - self.alpha[-1] * v
         self.beta.append(float(w.norm()))
@@ -89,11 +95,21 @@ class Krylov:
         self._keep(w / self.beta[-1] if self.beta[-1] > 0 else w)
         return True
 
-    def _vector(self, k: int) -> Tensor:
-        return self._kept[k // GROWTH][k % GROWTH]
-
     def _keep(self, v: Tensor) -> None:
         k = len(self.alpha)
         if k % GROWTH == 0:
+            self._spill()
             self._kept.append(v.new_empty(GROWTH, len(v)))
-        self._kept[-1][k % GROWTH] = v
+        block = self._kept[-1]
+        assert isinstance(block, Tensor)
+        block[k % GROWTH] = v
+        self._last = [*self._last[-1:], v]
+
+    def _spill(self) -> None:
+        """Move the block that was filled last to a file, if there is no room for it and the next."""
+        here = [block.nbytes for block in self._kept if isinstance(block, Tensor)]
+        if here and sum(here) + here[-1] > self.held:
+            full = self._kept[-1]
+            assert isinstance(full, Tensor)
+            self._kept[-1] = away = scratch(tuple(full.shape), full.numpy().dtype)
+            write(away, 0, full.numpy())

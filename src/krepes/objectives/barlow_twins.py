@@ -73,7 +73,7 @@ class BarlowTwins(MomentObjective):
             gradient=parts.vjp(2 * W2 * residual),
             H=H,
             preconditioner=low_rank(B, 2 / (parts.a.square() + parts.b.square())),
-            solve=DualSolve(H, parts, W2.sqrt()),
+            solve=DualSolve(H, parts, W2.sqrt(), data.budget),
         )
 
     def _correlation(self, moments: Moments, theta: Tensor) -> Correlation:

@@ -17,6 +17,7 @@ from krepes.engine.moments import Moments
 from krepes.objectives.base import RowSource
 from krepes.objectives.parts import Batched, Part, Sums
 from krepes.processes import Processes
+from krepes.storage.heap import trim
 
 T = TypeVar("T")
 
@@ -94,4 +95,5 @@ def _together(us: Processes, mine: Sums) -> Sums:
     for found in us.parts(mine):
         for key, term in found.items():
             total[key] = total[key] + term if key in total else term
+    trim()  # what a connection keeps lies between the blocks of a product, thousands of times
     return total
