@@ -22,6 +22,7 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from krepes import _autodiff
 from krepes.engine.damping import solve_linear
@@ -213,21 +214,43 @@ def run(sizes: tuple[int, ...] = (20_000, 200_000), *, q: int = 500, h: int = 12
 
 
 def search(q: int = 2000, h: int = 256, *, n: int = 6000) -> dict[str, float]:
-    """Return what a solve with its search for damping takes at full size, from moments that are there."""
+    """Return what a solve with its search for damping takes at full size, from moments that are there.
+
+    Multiplications and additions of its matrix products are counted in a second run, and set against the rate of one
+    large product in float64, per CPU second.
+    """
     rows = SyntheticRows(n, q, rank=800)
     moments, _ = collect(rows)
     theta, watch, begun = start(rows, h), Stopwatch(), time.perf_counter()
     with watch:
         found = solve(BarlowTwins(), moments, theta)
+    seconds = time.perf_counter() - begun
+    with FlopCounterMode(display=False) as counted:
+        solve(BarlowTwins(), moments, theta)
+    rate, gflop = product_rate(q), counted.get_total_flops() / 1e9
     return {
         "q": q,
         "h": h,
         "dampings": len(found.steps[0].grid),
         "residual": found.residual,
         "cpu_s": watch.seconds,
-        "seconds": time.perf_counter() - begun,
+        "seconds": seconds,
+        "gflop": gflop,
+        "gflop_per_cpu_s": gflop / watch.seconds,
+        "product_gflop_per_cpu_s": rate,
+        "of_product_rate": gflop / watch.seconds / rate,
         "threads": torch.get_num_threads(),
     }
+
+
+def product_rate(size: int, *, repeats: int = 3) -> float:
+    """Return billions of operations per CPU second of a product of two square matrices, float64."""
+    A, watch = torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), Stopwatch()
+    A @ A
+    with watch:
+        for _ in range(repeats):
+            A @ A
+    return repeats * 2 * size**3 / watch.seconds / 1e9
 
 
 def main() -> dict[str, Any]:
@@ -240,7 +263,9 @@ def main() -> dict[str, Any]:
     print(f"solve time, largest over smallest n: {result['solve_time_ratio']:.2f}")
     print(
         f"q={large['q']}, h={large['h']}, {large['dampings']} dampings: {large['seconds']:.1f} s, "
-        f"{large['cpu_s']:.1f} CPU s on {large['threads']} threads"
+        f"{large['cpu_s']:.1f} CPU s on {large['threads']} threads, {large['gflop']:.0f} GFLOP: "
+        f"{large['gflop_per_cpu_s']:.1f} of the {large['product_gflop_per_cpu_s']:.1f} GFLOP a CPU second of one large "
+        f"product, {large['of_product_rate']:.2f}"
     )
     return result
 
