@@ -182,7 +182,17 @@ def main() -> None:
         "influence": ["influence", str(run), "--row", names[0], "--row", names[1], *own],
         "report": ["report", str(run), "--out", str(asked.place / f"{asked.kind}.html"), *judged],
         "explain": ["explain", str(run), "--row", names[0], *own],
-        "curate": ["curate", str(run), "--outcome", f"pair {names[0]} {names[1]}", "--drop", "100", "--quiet", *own],
+        "curate": [
+            "curate",
+            str(run),
+            "--outcome",
+            f"pair {names[0]} {names[1]}",
+            "--lower",
+            "--drop",
+            "100",
+            "--quiet",
+            *own,
+        ],
         "whatif": ["whatif", str(run), "--where", "group == 'a'", "--sets", "2", "--quiet", *own],
     }
     found = []
