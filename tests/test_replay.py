@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from krepes import _autodiff
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import SGD, AdamW, Steps
 from krepes.encoders.losses import LOSSES, weighted_mean
 from krepes.encoders.pretrain import make_twins, pretrain
 from krepes.encoders.recording import Recording
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.encoders.weighted_norm import WeightedBatchNorm
-from krepes.errors import InvalidInputError
+from krepes.errors import InvalidInputError, UnsupportedEncoderError
 from krepes.influence import reverse
 from krepes.influence.reverse import differentiate, forward
 from krepes.influence.stepsize import NEAR, RISE, near_step_size
@@ -237,3 +238,50 @@ def test_convolutions_with_batch_norm_are_replayed(generator):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
     last = forward(steps, steps.start(), torch.ones(12).double(), 99)[-1]
     assert not torch.equal(last["encoder.1.running_mean"], steps.start()["encoder.1.running_mean"])
+
+
+class Tokens(nn.Module):
+    """Five numbers as tokens of one, by a function of tokens and then their mean."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.lift, self.layer, self.out = nn.Linear(1, 4), layer, nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.out(self.layer(self.lift(x[..., None])).mean(1))
+
+
+def used(net, X):
+    """A pass with gradients leaves values with their graph behind in some layers."""
+    net(X).sum().backward()
+    return net
+
+
+def test_attention_and_normed_weights_are_replayed(X):
+    """Fused attention has no second derivative, and a weight that a norm has made cannot be copied."""
+    torch.manual_seed(0)
+    attention = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        attention.linear1 = nn.utils.weight_norm(attention.linear1)
+    net = used(Tokens(attention).double().eval(), X)
+    steps = warm_steps(net, ViewStream(X, GaussianNoise(0.2)), "barlow_twins", lr=0.01, steps=3)
+    measure = outcomes_of(X, duplicate(net))
+    found = differentiate(steps, measure, progress=False).dw
+    expected = by_differences(steps, measure, 1e-4)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+
+
+def test_a_layer_without_a_second_derivative_is_refused_by_name(X):
+    class Bag(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bag = nn.EmbeddingBag(5, 4)
+
+        def forward(self, x):
+            return self.bag(x.argsort(1)) * x.mean()
+
+    steps = warm_steps(Bag().double(), ViewStream(X, GaussianNoise(0.2)), "barlow_twins", lr=0.01, steps=3)
+    with pytest.raises(
+        UnsupportedEncoderError, match=r"no second derivative of a layer \(_embedding_bag_backward\).*'lazy'"
+    ):
+        differentiate(steps, lambda state: state["encoder.bag.weight"].sum()[None], progress=False)

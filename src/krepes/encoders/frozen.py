@@ -5,7 +5,6 @@ embed(X) = e(x_1..x_n), (n, d), with its graph          encode(X) = the same, st
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -19,6 +18,7 @@ from krepes import batches
 from krepes._autodiff import with_parameters
 from krepes.batches import Batch
 from krepes.encoders.call import call, cast, evaluation, home, unwrapped
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.outputs import Output, describe_output, require_output
 from krepes.errors import InvalidInputError, PrecisionWarning, UnsupportedEncoderError
 from krepes.views.source import Source, as_source
@@ -172,7 +172,7 @@ def _computable(module: nn.Module, device: torch.device | None) -> nn.Module:
         return module
     wide = torch.float64 if torch.float64 in types else torch.float32
     try:
-        other = copy.deepcopy(module)
+        other = duplicate(module)
     except (RuntimeError, TypeError) as error:
         raise UnsupportedEncoderError(
             f"{type(module).__name__} cannot be copied ({error}), which its weights in {', '.join(narrow) or 'place'} "

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from krepes import _autodiff
@@ -150,7 +151,8 @@ class Steps:
         # Whole numbers, such as a count of batches, are counted in place.
         held = {name: x if x.is_floating_point() else x.clone() for name, x in held.items()}
         chosen = w[indices.to(w.device)]
-        with torch.random.fork_rng(), WeightedBatchNorm(chosen) as mode:
+        # Fused attention has no second derivative, so attention is computed by plain operations.
+        with sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng(), WeightedBatchNorm(chosen) as mode:
             torch.manual_seed(self.seed(t))
             value, _ = _autodiff.with_parameters(self.twins, held)(x_a, x_b, chosen)
         return value, {name: mode.after(x) for name, x in held.items()}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import AdamW, Steps
 from krepes.encoders.training import Training, TrainingRecipe, mix
 from krepes.encoders.twins import Bootstrap, Twins
@@ -82,7 +82,7 @@ class Recording:
                 f"the stream's fingerprint is {stream.fingerprint()[:12]}, the recorded training had "
                 f"{self.recipe.stream[:12]}. Pass the same data, augmentation and seed."
             )
-        twins = copy.deepcopy(twins).train()
+        twins = duplicate(twins).train()
         twins.load_state_dict(self.start)
         training = Training(twins, stream, self.recipe)
         rule = AdamW(training.rate, self.recipe.weight_decay)

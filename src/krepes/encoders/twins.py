@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from krepes.batches import Batch
 from krepes.encoders.call import call, cast, home
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.losses import Loss, cosine_distance
 from krepes.encoders.outputs import Output
 
@@ -82,7 +82,7 @@ class Bootstrap(Twins):
         super().__init__(encoder, Y, widths, cosine_distance, output)
         widths = widths or (Y.shape[1],)
         self.predictor = head(Y.new_empty(1, widths[-1]), widths[0], widths[-1])
-        self.target = copy.deepcopy(nn.Sequential(self.encoder, self.projector)).requires_grad_(False)
+        self.target = duplicate(nn.Sequential(self.encoder, self.projector)).requires_grad_(False)
         self.momentum = momentum
 
     def forward(self, x_a: Batch, x_b: Batch, *w: Tensor) -> tuple[Tensor, Tensor]:

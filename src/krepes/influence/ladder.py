@@ -23,7 +23,7 @@ from krepes.batches import Batch
 from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.recording import Recording
-from krepes.errors import InvalidInputError
+from krepes.errors import InvalidInputError, UnsupportedEncoderError
 from krepes.influence.lazy import LAZY
 from krepes.influence.linearised import Linearised
 from krepes.influence.outcomes import Outcome
@@ -144,7 +144,7 @@ def choose(model: Krepes, outcomes: Sequence[Outcome], how: How, stream: ViewStr
     for method in METHODS[:-1]:
         try:
             costs[method] = _cost(model, outcomes, method, how, stream)
-        except InvalidInputError as error:
+        except (InvalidInputError, UnsupportedEncoderError) as error:
             refused[method] = str(error).split(". ")[0]
             continue
         if costs[method] <= how.seconds:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +21,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from krepes.errors import InvalidInputError
+from krepes.errors import InvalidInputError, UnsupportedEncoderError
 from krepes.storage.tensorfile import read_tensors, write_tensors
 
 State = dict[str, Tensor]
 Measure = Callable[[State], Tensor]
 """From the state after the last step to all outcomes, ``(O,)``, differentiable."""
+MISSING = re.compile(r"derivative for '?([\w:]+)'? is not implemented")
+"""What torch says of a function that has no derivative."""
 
 
 class Stepper(Protocol):
@@ -154,7 +157,24 @@ def pull_back(steps: Stepper, t: int, state: State, w: Tensor, cotangents: State
 
     Returns:
         What is added to ``dw``, ``(O, n)``, and the cotangents of the state before the step.
+
+    Raises:
+        UnsupportedEncoderError: If torch knows no second derivative of a layer.
+        RuntimeError: Of torch, whatever else breaks.
     """
+    try:
+        return _pulled_back(steps, t, state, w, cotangents)
+    except RuntimeError as error:
+        missing = MISSING.search(str(error))
+        if missing is None:
+            raise
+        raise UnsupportedEncoderError(
+            f"torch has no second derivative of a layer ({missing[1]}), and a replay differentiates gradients. Write "
+            f"the layer in plain operations, or use method='lazy', which needs first derivatives alone."
+        ) from error
+
+
+def _pulled_back(steps: Stepper, t: int, state: State, w: Tensor, cotangents: State) -> tuple[Tensor, State]:
     names = [name for name, x in state.items() if x.is_floating_point()]
     inputs = {name: state[name].detach().requires_grad_() for name in names}
     w = w.detach().requires_grad_()

@@ -12,13 +12,13 @@ rewound ones beside them unless they are asked for.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import AdamW, State, Steps
 from krepes.encoders.losses import Loss
 from krepes.encoders.pretrain import BYOL
@@ -58,7 +58,7 @@ def rewound_steps(steps: Steps, rate: float, seed: int) -> Steps:
     Returns:
         The steps; their networks are their own.
     """
-    twins = copy.deepcopy(steps.twins)
+    twins = duplicate(steps.twins)
     _rewind(twins.encoder, seed)
     return replace(steps, twins=twins, rule=_rule(rate, steps.T))
 
@@ -74,7 +74,7 @@ def returning_rate(steps: Steps, seed: int, rates: tuple[float, ...] = RATES) ->
     Returns:
         The rate; none if the best end is no more like the frozen encoder than the start, or less than `ALIKE`.
     """
-    shell = copy.deepcopy(steps.twins.encoder).eval()
+    shell = duplicate(steps.twins.encoder).eval()
     x = pytree.tree_map(lambda leaf: leaf[0, :ROWS], steps.views(0)[1])
     again = rewound_steps(steps, rates[0], seed)
     start, frozen = again.start(), cosines(embedded(shell, steps.start(), x))

@@ -10,7 +10,6 @@ embeds samples, and each rung embeds them in its own way.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from krepes import _autodiff
 from krepes.batches import Batch
 from krepes.encoders.call import call
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import SGD, State, Steps
 from krepes.encoders.losses import Loss
 from krepes.encoders.pretrain import chosen_loss, make_twins
@@ -199,7 +199,7 @@ def recorded_steps(recording: Recording, encoder: nn.Module, stream: ViewStream,
     """Return the steps of a recorded training of an encoder of the same layers."""
     recipe = recording.recipe
     stream, compare = stream.with_batch_size(recipe.batch_size), loss or chosen_loss(recipe.loss, recipe.loss_options)
-    twins = make_twins(copy.deepcopy(encoder), stream, compare, tuple(recipe.projector), recipe.momentum, recipe.output)
+    twins = make_twins(duplicate(encoder), stream, compare, tuple(recipe.projector), recipe.momentum, recipe.output)
     return recording.steps(twins, stream)
 
 
@@ -251,7 +251,7 @@ def lazy(
 
 def of_encoder(outcomes: Outcomes, encoder: nn.Module) -> Measure:
     """Return outcomes of a training's state, whose encoder is used in eval mode."""
-    shell = open_to_others(copy.deepcopy(encoder).eval())
+    shell = open_to_others(duplicate(encoder).eval())
 
     def measure(state: State) -> Tensor:
         own = {name.removeprefix("encoder."): x for name, x in state.items() if name.startswith("encoder.")}

@@ -14,7 +14,6 @@ On digits, replays that moved further predicted retraining less and less, althou
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,6 +24,7 @@ from torch.utils import _pytree as pytree
 from krepes import _autodiff
 from krepes.batches import Batch
 from krepes.encoders.call import call
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import SGD, State, Steps
 from krepes.errors import InvalidInputError
 from krepes.influence.reverse import ones_like_state
@@ -88,7 +88,7 @@ def _trial(steps: Steps, encoder: nn.Module) -> tuple[list[float], tuple[float, 
     state = steps.start()
     w = ones_like_state(state, steps.n)
     x = pytree.tree_map(lambda leaf: leaf[0, :ROWS], steps.views(0)[1])
-    shell = copy.deepcopy(encoder).eval()
+    shell = duplicate(encoder).eval()
     before = embedded(shell, state, x)
     losses, moved = [_loss(steps, state, w)], (0.0, 0.0)
     looks = {round(steps.T * part / LOOKS) for part in range(1, LOOKS + 1)}

@@ -8,12 +8,11 @@ table of tokens, rows that no batch looks up are no part of the state (`krepes.i
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from krepes.batches import Batch
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import SGD, Steps
 from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.pretrain import BYOL
@@ -58,7 +57,7 @@ def warm_steps(
         chosen = torch.randperm(stream.n, generator=generator)[:size].sort().values
         return chosen, stream.with_seed(mix(seed, 3, t)).views_of(chosen)
 
-    own = narrowed(copy.deepcopy(encoder).eval(), views, range(steps))
+    own = narrowed(duplicate(encoder).eval(), views, range(steps))
     return Steps(_bare(own, loss), views, SGD(lr), steps, stream.n)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from torch import Tensor
 from krepes import influence as inf
 from krepes.attribution import attribute, latent_cosine
 from krepes.encoders.call import call, cast, home
+from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import State, Steps
 from krepes.errors import InvalidInputError
 from krepes.influence.gradients import RIDGES, row_gradients
@@ -155,7 +155,7 @@ def score_gradients(subject: Subject, member: int = 0, *, projector: bool) -> di
 
 def _started_at(steps: Steps, state: State) -> Steps:
     """Return steps that start at a state, of a copy of their networks; tables have the rows that the draws look up."""
-    twins = copy.deepcopy(steps.twins)
+    twins = duplicate(steps.twins)
     twins.load_state_dict({name: state[name].detach() for name in twins.state_dict()})
     twins.encoder = narrowed(twins.encoder, steps.views, range(GRADIENT_DRAWS))
     return replace(steps, twins=twins)

@@ -6,7 +6,6 @@ made again without training; from a wheel, or with ``--retrain``, encoders are t
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from filelock import FileLock
 from torch import nn
 
 from krepes.encoders import load_encoder, save_weights
+from krepes.encoders.duplicate import duplicate
 from krepes.errors import InvalidInputError
 from krepes.runs.settings import Settings
 from krepes.storage.files import publish
@@ -75,7 +75,7 @@ def store(encoder: nn.Module, settings: Settings, path: Path) -> None:
         settings: The recipe.
         path: Of the weights, ending in ``.safetensors``.
     """
-    save_weights(copy.deepcopy(encoder).half(), path)
+    save_weights(duplicate(encoder).half(), path)
     details = {"sha256": _hash(path), "settings": settings.to_dict()}
     text = json.dumps(details, indent=2, sort_keys=True) + "\n"
     publish(path.with_suffix(".json"), lambda temporary: temporary.write_text(text))

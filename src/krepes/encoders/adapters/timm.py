@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from krepes.data.files import foreign
 from krepes.data.values import shown
 from krepes.encoders.adapters.adapted import Adapted, Inputs, Source
 from krepes.encoders.adapters.packages import filled, offline, package, require_name, require_options
+from krepes.encoders.duplicate import duplicate
 from krepes.errors import InvalidInputError
 
 POOLING = {"cls": "token", "mean": "avg", "max": "max", "map": "map"}
@@ -95,7 +95,7 @@ def _headless(module: nn.Module) -> nn.Module:
         return module
     if not hasattr(module, "reset_classifier"):
         raise InvalidInputError(f"{type(module).__name__} is no model of timm. Pass it to Krepes as it is.")
-    headless: Any = copy.deepcopy(module)
+    headless: Any = duplicate(module)
     with foreign("timm cannot take the classifier off", "Make the model with num_classes=0."):
         headless.reset_classifier(0)
     return headless

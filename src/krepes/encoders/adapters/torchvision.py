@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from krepes.data.files import foreign
 from krepes.data.values import shown
 from krepes.encoders.adapters.adapted import Adapted, Inputs, Source
 from krepes.encoders.adapters.packages import filled, offline, package, require_name, require_options
+from krepes.encoders.duplicate import duplicate
 from krepes.errors import InvalidInputError
 
 HEADS = ("fc", "classifier", "heads", "head")
@@ -38,7 +38,7 @@ def from_torchvision(name_or_module: str | nn.Module, weights: str | Path | None
     if isinstance(name_or_module, nn.Module):
         if weights is not None or options:
             raise InvalidInputError("a module is taken as it is: pass weights and options with a name instead.")
-        return Adapted(encoder=_headless(copy.deepcopy(name_or_module)).eval(), output=OUTPUT)
+        return Adapted(encoder=_headless(duplicate(name_or_module)).eval(), output=OUTPUT)
     module = build(name_or_module, **options)
     report = filled(module, weights, f"torchvision.models.get_model({name_or_module!r}, weights='DEFAULT')")
     return Adapted(encoder=module.eval(), output=OUTPUT, report=report, **vars(inputs(name_or_module, **options)))
