@@ -59,6 +59,15 @@ def test_a_run_records_what_the_model_says_and_opens_without_trust(package, pack
     assert again.recipe is None
 
 
+def test_a_fit_says_which_weights_it_took_and_which_would_fit_too(packages, photos, tmp_path, caplog):
+    student, teacher = Net(head="head").state_dict(), Net(head="head").state_dict()
+    torch.save({"student": student, "teacher": teacher}, tmp_path / "dino.pth")
+    settings = Settings(data=photos, encoder="timm:tiny", weights=str(tmp_path / "dino.pth"), **SMALL)
+    with caplog.at_level("INFO", logger="krepes"):
+        fit(settings, tmp_path / "run", progress=False)
+    assert "dino.pth fit, prefix 'student/', own names; as good: --prefix 'teacher/'" in caplog.text
+
+
 def test_what_is_passed_beats_the_model(packages, photos, tmp_path):
     weights = str(weights_of(Net(head="head"), tmp_path / "w.safetensors"))
     given = dict(size=12, mean=(0.1, 0.1, 0.1), std=(1.0, 1.0, 1.0), output="cls")

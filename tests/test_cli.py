@@ -246,7 +246,7 @@ def test_arrays_and_a_users_own_encoder(tmp_path, monkeypatch):
 ERRORS = {
     "no such data": (["fit", "nowhere.csv"], "is no file, no folder and no data set"),
     "no such row": (["explain", "RUN", "--row", "p999"], "there is no row 'p999' among the 240"),
-    "one row": (["influence", "RUN", "--row", "p1"], "pass two, or one with --toward"),
+    "one row": (["influence", "RUN", "--row", "p1"], "--row was given 1 times: pass it twice"),
     "no file of outcomes": (["influence", "RUN", "--outcomes", "none.txt"], "there is no file of this name"),
     "two kinds of outcomes": (
         ["influence", "RUN", "--outcomes", "a.txt", "--row", "p1"],
@@ -254,7 +254,7 @@ ERRORS = {
     ),
     "no such group": (["influence", "RUN", "--row", "p1", "--toward", "sex=X"], "names 0 of 192 training samples"),
     "no such column": (["audit", "RUN", "--group", "race"], "has no column 'race'"),
-    "not a run": (["explain", "nowhere", "--row", "1"], "not a complete run folder"),
+    "not a run": (["explain", "nowhere", "--row", "1"], "there is no folder of this name"),
     "bad option": (["fit", "TABLE", "--objective-option", "lam"], "is not name=value"),
     "bad augmentation": (["fit", "TABLE", "--augment", "magic"], "--augment: 'magic' is unknown"),
 }

@@ -265,6 +265,10 @@ def test_marks_are_cut_at_words_and_safe_to_print():
     assert str(marked("a b", [(0, 1), (2, 3)], [1.0, 0.05], [True, True])) == "*a* b"
     assert str(marked("a b", [(0, 1), (2, 3)], [1.0, 0.9], [True, False])) == "*a* b"
     assert str(marked("a b c", [(0, 1), (2, 3), (4, 5)], [1.0, 0.9, -1.0], [True] * 3)) == "*a b* c"
+    assert marked("", [], [], []).pieces == () and str(marked(" ", [], [], [])) == " "
+    stops = [(0, 1), (1, 2), (3, 4), (4, 5)]
+    assert str(marked("a, b.", stops, [1.0] * 4, [True] * 4)) == "*a, b*."
+    assert str(marked("a, b.", stops, [1.0] * 4, [True, True, False, True])) == "*a*, b."
     assert str(shortened("x" * 500, 20)) == "x" * 20
     assert shortened(MarkedText.of("short")).pieces == (("short", 0),)
 

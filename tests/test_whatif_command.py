@@ -96,7 +96,7 @@ def test_ids_of_a_file_and_what_it_exported_before(run, tmp_path):
         assert chosen_rows(space, remove=str(ids)).places.tolist() == [3, 5, 9]
     pd.DataFrame({"who": [*some, space.test_ids[0]]}).to_csv(ids, index=False)
     found = asked("whatif", run, "--remove", ids, "--method", "lazy", "--sets", "2")
-    assert found["removed"] == 3 and "1 of the 4 rows are held out" in found["notes"][0]
+    assert found["removed"] == 3 and "1 of the 4 rows are no training rows" in found["notes"][0]
     assert "surrogate" in found["missing"]["spectrum"] and "audits" not in found
     shown = call("whatif", run, "--remove", ids, "--sets", "2", "--quiet")
     assert shown.exit_code == 0 and "Without 3 of 128 training rows" in " ".join(shown.output.split())

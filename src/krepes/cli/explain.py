@@ -253,10 +253,13 @@ def _outcome(
         return found.outcome, found.about
     if toward is None:
         if len(row) != 2:
-            raise InvalidInputError(f"{len(row)} rows were given: pass two, or one with --toward column=value.")
+            raise InvalidInputError(
+                f"--row was given {len(row)} times: pass it twice, for the similarity of two samples, or once with "
+                f"--toward column=value. For what one sample is made of see krepes explain."
+            )
         return similarity_of(space, row[0], row[1]), (row[0], row[1])
     if len(row) != 1:
-        raise InvalidInputError(f"{len(row)} rows were given with --toward: pass one.")
+        raise InvalidInputError(f"--row was given {len(row)} times with --toward: pass it once.")
     column, equals, value = toward.removeprefix(CONCEPT).partition("=")
     if not equals:
         raise InvalidInputError(f"--toward {toward!r} is not column=value, nor concept:column=value.")

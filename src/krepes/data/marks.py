@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -61,7 +62,8 @@ def marked(
         strongest: What a word is compared with; by default, and at least, the strongest word of this text.
 
     Returns:
-        The text; words with less than a tenth of the strongest one's part, or a negative one, are not marked.
+        The text; words with less than a tenth of the strongest one's part, or a negative one, are not marked, nor are
+        stops and commas but between two marked words.
 
     Example:
         >>> str(marked("good soup, bad bread", [(0, 4), (5, 9), (9, 10)], [1.0, 0.5, 0.01], [True] * 3))
@@ -78,15 +80,26 @@ def marked(
             totals[place] += part
             shared.setdefault(place, both)
     strongest = max(strongest, *(totals[place] for place, both in shared.items() if both), 0.0)
+    levels = [
+        sum(total >= share * strongest for share in LEVELS) if shared.get(place) and total > 0 else 0
+        for place, total in enumerate(totals)
+    ]
     pieces: list[tuple[str, int]] = []
     after = 0
-    for place, (start, end) in enumerate(words):
-        total = totals[place]
-        level = sum(total >= share * strongest for share in LEVELS) if shared.get(place) and total > 0 else 0
+    for (start, end), level in zip(words, _without_stray_stops(text, words, levels), strict=True):
         if level:
             pieces += [(text[after:start], 0), (text[start:end], level)]
             after = end
     return MarkedText(tuple(piece for piece in [*pieces, (text[after:], 0)] if piece[0]))
+
+
+def _without_stray_stops(text: str, words: Sequence[Span], levels: Sequence[int]) -> list[int]:
+    """Return strengths of marks without those of punctuation that does not stand between two marked words."""
+    stops = [all(unicodedata.category(sign).startswith("P") for sign in text[start:end]) for start, end in words]
+    real = [0 if stop else level for stop, level in zip(stops, levels, strict=True)]
+    beside = [0, *real, 0]
+    between = [bool(beside[place] and beside[place + 2]) for place in range(len(real))]
+    return [level if not stop or inside else 0 for level, stop, inside in zip(levels, stops, between, strict=True)]
 
 
 def merged(texts: Sequence[MarkedText]) -> MarkedText:

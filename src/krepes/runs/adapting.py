@@ -46,7 +46,7 @@ def completed(settings: Settings) -> Settings:
         return settings
     source, name = found
     about = source.inputs(name, **settings.encoder_options)
-    changes: dict[str, Any] = {} if settings.size is not None else {"size": about.size}
+    changes: dict[str, Any] = {} if settings.size is not None or about.size is None else {"size": about.size}
     if not settings.mean and about.mean:
         changes |= {"mean": about.mean, "std": about.std}
     if settings.output is None and source.output is not None:

@@ -13,6 +13,7 @@ from torch import nn
 from krepes import registry
 from krepes.batches import Batch
 from krepes.encoders import ConvNet, PretrainResult, build_encoder, load_encoder, pretrain
+from krepes.encoders.loaded import LoadReport
 from krepes.encoders.pretrain import chosen_loss, make_twins
 from krepes.encoders.recording import Recording
 from krepes.encoders.training import Training, TrainingRecipe
@@ -110,13 +111,22 @@ def open_encoder(
     if settings.weights is not None:
         name, options = encoder_choice(settings, dataset, stream)
         how: dict[str, Any] = {"prefix": settings.prefix, "strict": settings.strict}
-        return load_encoder(name, settings.weights, **how, **options).encoder.to(settings.device)
+        loaded = load_encoder(name, settings.weights, **how, **options)
+        if loaded.report is not None:
+            logger.info("weights: %s", _found_in(loaded.report))
+        return loaded.encoder.to(settings.device)
     if has_weights(settings):
         return folder_encoder(settings)
     logger.info("no weights were given: training by %s for %d epochs", settings.training_loss, settings.epochs)
     return train_encoder(
         settings, dataset, stream, checkpoint=checkpoint, resume=checkpoint is not None, progress=progress
     ).encoder
+
+
+def _found_in(report: LoadReport) -> str:
+    """Return which tensors of a file were taken, and which others would have fitted: a teacher beside a student."""
+    others = " or ".join(repr(prefix) for prefix in report.alternatives)
+    return str(report).partition("\n")[0] + (f"; as good: --prefix {others}" if others else "")
 
 
 def folder_encoder(settings: Settings) -> nn.Module:

@@ -86,7 +86,11 @@ def chosen_rows(space: Workspace, *, remove: str | None = None, where: str | Non
         )
     if n - len(found) < 2:
         raise InvalidInputError(f"{what}: {len(found)} of {n} training rows would be removed: at least two must stay.")
-    notes = (f"{held} of the {len(rows)} rows are held out: nothing was trained on them",) if held else ()
+    notes = (
+        (f"{held} of the {len(rows)} rows are no training rows of this run: nothing was trained on them",)
+        if held
+        else ()
+    )
     return Chosen(torch.from_numpy(found), what, notes)
 
 

@@ -132,7 +132,8 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     if not (folder / MANIFEST).is_file():
         unfinished = (folder / MARKER).is_file()
         what = "an unfinished run: call the same fit again to go on" if unfinished else "not a complete run folder"
-        raise RunFolderError(f"{folder} is {what} (it has no {MANIFEST}).")
+        why = f"it has no {MANIFEST}" if folder.is_dir() else "there is no folder of this name"
+        raise RunFolderError(f"{folder} is {what} ({why}).")
     if (folder / MANIFEST).stat().st_size > LONGEST_MANIFEST:
         raise RunFolderError(
             f"{folder / MANIFEST} is larger than {LONGEST_MANIFEST >> 20} MiB: no manifest of ours is."
