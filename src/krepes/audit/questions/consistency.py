@@ -129,12 +129,14 @@ def _draw(table: pd.DataFrame) -> Figure:
 
 
 def plain(table: pd.DataFrame) -> str:
-    """Return how often the first landmark has the sample's class, and a random one."""
+    """Return how often the first landmark has the sample's class, that of the best baseline, and a random one."""
     found = first_precision(table)["estimate"]
-    unsure = "" if verdict(table) == "good" else ", and the two are not surely apart"
+    best = found.drop(index=["influence", "directional", "random"], errors="ignore")
+    rival = f"the first by {METHODS[str(best.idxmax())]} in {percent(best.max())}, " if len(best) else ""
+    unsure = "" if verdict(table) == "good" else ", from which it is not surely apart"
     return (
-        f"The landmark that attracts a sample most has its class in {percent(found['influence'])} of cases; a random "
-        f"one in {percent(found['random'])}{unsure}."
+        f"The landmark that attracts a sample most has its class in {percent(found['influence'])} of cases; {rival}a "
+        f"random one in {percent(found['random'])}{unsure}."
     )
 
 
