@@ -217,6 +217,7 @@ def test_consistency_compares_with_the_best_baseline(table, probed):
     assert f"in {percent(of['influence'])} of 80 samples (at random: {percent(of['random'])})" in sentence
     assert ("no more often than" in sentence) == (of["influence"] <= rivals.max())
     assert f"the first by {METHODS[rivals.idxmax()]} ({percent(rivals.max())})." in sentence
+    assert f"the first by {METHODS[rivals.idxmax()]} in {percent(rivals.max())}, a random" in consistency.plain(table)
     good = table.set_index("method")["low"]["influence"] > table.set_index("method")["high"]["random"]
     assert (consistency.verdict(table) == "good") == good
 
