@@ -3,6 +3,7 @@
 import ast
 import copy
 import json
+import threading
 import warnings
 from collections import UserDict, namedtuple
 from functools import partial
@@ -393,7 +394,9 @@ def test_the_note_on_half_precision_comes_once(rows):
 
 def test_an_encoder_that_cannot_be_copied_says_what_to_do():
     encoder = core().bfloat16()
-    encoder.kept = encoder(torch.zeros(2, WIDTH, dtype=torch.bfloat16))  # not a leaf: deepcopy refuses it
+    encoder.kept = encoder(torch.zeros(2, WIDTH, dtype=torch.bfloat16))  # not a leaf: deepcopy alone refuses it
+    assert FrozenEncoder(encoder).module.kept.grad_fn is None
+    encoder.kept = threading.Lock()
     with pytest.raises(UnsupportedEncoderError, match=r"cannot be copied.*torch.bfloat16.*Pass it in float32"):
         FrozenEncoder(encoder)
 
