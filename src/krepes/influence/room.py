@@ -51,7 +51,7 @@ def say_beyond(model: Krepes, stream: ViewStream, method: str, **sizes: Any) -> 
     found = beyond_room(model, stream, method, **sizes)
     if found is not None:
         logger.warning(
-            "influence by %s: %s: memory will exceed it. The method lazy takes less; or fit with a larger memory budget.",
+            "influence by %s: %s: memory will exceed it. Method lazy takes less; or fit with a larger memory budget.",
             method,
             found,
         )
