@@ -38,7 +38,7 @@ def installed(folder: Path, operators: tuple[str, ...], then: str = "") -> None:
 def run(folder: Path, code: str = USED) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(folder), str(Path(krepes.__file__).parents[1])])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("operators", [("nms", "qnms"), ("nms", "another")])

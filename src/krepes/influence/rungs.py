@@ -245,7 +245,9 @@ def lazy(
     by_rows = LazyRowSteps(lazy_loss(loss), lazy_batches(linearised, stream, steps), linearised.d, 1.0, stream.n)
     by_rows, details["losses"] = falling_eta(by_rows) if eta is None else (replace(by_rows, eta=eta), None)
     w = torch.ones(stream.n, dtype=torch.float64)
-    found = us.share(differentiate(by_rows, measure, w=w, memory_budget=memory_budget, progress=progress))
+    found = us.share(
+        differentiate(by_rows, measure, w=w, memory_budget=memory_budget, what="lazy steps", progress=progress)
+    )
     return Found(found.dw, found.values, time.monotonic() - began, details | {"eta": by_rows.eta})
 
 

@@ -48,7 +48,7 @@ def forms_of(
     side = moments.p * moments.M.shape[2]
     written_out = count * side**2 <= EXACT_WORK
     size = count if written_out else Budget(memory_budget).rows(8 * COPIES * side**2, what="an outcome", share=1 / 4)
-    how = {"memory_budget": memory_budget, "group": TOGETHER, "progress": progress and us.first}
+    how = {"memory_budget": memory_budget, "group": TOGETHER, "what": "lazy steps", "progress": progress and us.first}
     forms: list[Form] = []
     values = []
     for number, low in enumerate(range(0, count, size)):

@@ -160,7 +160,8 @@ class Watch(TorchFunctionMode):
         """Call a function of derived values and data, by its rule or with fresh tensors."""
         if any(x.is_complex() for x in held):  # rules are of real numbers: its parameters go sample by sample
             out = func(*args, **kwargs)
-            return self._data(func, args, out if any(x.requires_grad for x in tensors_of(out)) else out + self.anchor)
+            alone = isinstance(out, Tensor) and not out.requires_grad  # nothing upstream needs a gradient
+            return self._data(func, args, out + self.anchor if alone else out)
         site = None if any(x.is_complex() for x in tensors) else self._site(func, args, kwargs)
         served = set() if site is None else {id(site.weight), id(site.bias)}
         fresh: dict[int, Tensor] = {}
