@@ -23,7 +23,7 @@ from krepes.kernels.entk import EmpiricalNTK
 
 SMALL_BATCH, ROWS, LANDMARKS = 4, 16, 8
 """Samples of the exactness check, and of both sides of the speed comparison."""
-CHUNKS, TURNS = (4, 8, 16), 3
+CHUNKS, TURNS = (4, 8, 16), 7
 """Samples that other methods take at a time, and how often each side is measured."""
 
 

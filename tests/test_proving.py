@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,10 @@ from krepes.encoders import MLP, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.influence import influence_of, similarity
 from krepes.proof import judging
+from krepes.proof.result import UNREPEATABLE
 from krepes.proof.scores import RUNGS, Scored
 from krepes.proof.subject import MARGIN, NEIGHBOURS, PAIR, nearest
+from krepes.report.front import _steps
 from krepes.runs import proving, subject
 from krepes.runs.answers import study
 from krepes.runs.fitting import fit
@@ -113,6 +116,19 @@ def test_what_was_measured_is_said_by_influence_and_report_until_the_run_is_fitt
     assert proof_of(folder) is None
     said = CliRunner().invoke(app, ["influence", str(folder), *rows, "--top", "1", "--quiet"])
     assert "not measured: run krepes prove" in " ".join(said.stdout.split())
+
+
+def test_weights_from_elsewhere_are_never_sent_to_a_proof_that_refuses_them(table, tmp_path):
+    save_weights(MLP(4, 6, 1, 3), tmp_path / "own.safetensors")
+    fit(chosen(table, weights=str(tmp_path / "own.safetensors")), tmp_path / "run", progress=False)
+    about = study(open_run(tmp_path / "run"), groups=["kind"])
+    assert set(about.trust.values()) == {UNREPEATABLE} and about.hidden
+    steps = [step.command for step in _steps(about, {"proxy": SimpleNamespace(verdict="bad")}, (), {})]
+    assert any("curate" in command for command in steps)
+    assert not any("prove" in command or "--verify" in command for command in steps)
+    rows = [flag for id in about.ids[1][:2] for flag in ("--row", str(id))]
+    said = CliRunner().invoke(app, ["influence", str(tmp_path / "run"), *rows, "--method", "surrogate", "--quiet"])
+    assert f"whether to trust it {UNREPEATABLE}" in " ".join(said.stdout.split()) and "krepes prove" not in said.stdout
 
 
 def test_killed_proof_goes_on_and_ends_with_the_same_table(proved, monkeypatch):

@@ -74,7 +74,7 @@ def curate(
     write_csv(found.rows, out)
     answer: dict[str, Any] = {"outcome": found.outcome, "direction": direction, "method": found.method, "out": out}
     answer |= {"notes": [*space.notes, *found.notes], "prediction": found.prediction, "sentence": found.sentence()}
-    answer["trust"] = trust_in(run, found.method)
+    answer["trust"] = trust_in(space, run, found.method)
     if not as_json:
         _show(space, asked, found, top)
         say(answer["trust"])

@@ -186,7 +186,7 @@ def influence(
     words = rows_in_words(space, pd.concat(parts.values()), ids)
     size = k * len(found.names)
     answer = {by: words.frame[place * size : (place + 1) * size] for place, by in enumerate(parts)}
-    trust, name = trust_in(run, found.method), _name(found.names)
+    trust, name = trust_in(space, run, found.method), _name(found.names)
     if as_json:
         told = {"notes": space.notes, "outcome": name, "method": found.method, "unit": found.unit}
         show_json({**told, "trust": trust, **answer, **_in_json(words)})
@@ -213,11 +213,15 @@ def say_samples(found: InWords) -> None:
         say(f"{id}: {text}")
 
 
-def trust_in(run: str, method: str) -> str:
+def trust_in(space: Workspace, run: str, method: str) -> str:
     """Return what retraining said of a rung's answers about a run, or how to learn it."""
-    from krepes.runs.proving import proof_of
+    from krepes.proof.result import UNREPEATABLE
+    from krepes.runs.proving import trust_in_rows
 
-    return proof_of(run, method) or f"whether to trust it was not measured: run krepes prove {run}"
+    said = trust_in_rows(space, method)
+    if said is None:
+        return f"whether to trust it was not measured: run krepes prove {run}"
+    return f"whether to trust it {said}" if said == UNREPEATABLE else said
 
 
 def _name(names: tuple[str, ...]) -> str:

@@ -71,7 +71,7 @@ def whatif(
     if as_json:
         said: dict[str, Any] = {"notes": [*space.notes, *chosen.notes], "rows": chosen.what, "removed": found.removed}
         said |= {"trained": found.trained, "sets": found.sets, "method": method, "sentence": found.sentence()}
-        said |= {"trust": trust_in(run, method)}
+        said |= {"trust": trust_in(space, run, method)}
         show_json({**said, **found.tables, "missing": found.missing})
         return
     for note in chosen.notes:
@@ -81,6 +81,6 @@ def whatif(
     for name, reason in found.missing.items():
         say(f"{name}: {reason}")
     say(found.sentence())
-    say(trust_in(run, method))
+    say(trust_in(space, run, method))
     if out is not None:
         say(out)

@@ -19,7 +19,7 @@ from krepes.data.values import categories
 from krepes.errors import InvalidInputError
 from krepes.influence.ladder import METHODS
 from krepes.model import Krepes
-from krepes.runs.proving import proof_of
+from krepes.runs.proving import trust_in_rows
 from krepes.runs.workspace import Workspace
 from krepes.views import ViewStream
 
@@ -164,7 +164,7 @@ def of_workspace(space: Workspace, *, groups: Sequence[str] = (), label: str | N
         space.title,
         folder,
         space.notes,
-        {method: said for method in METHODS if (said := proof_of(space.folder, method))},
+        {method: said for method in METHODS if (said := trust_in_rows(space, method))},
     )
 
 

@@ -15,6 +15,8 @@ TRUSTED, SIGN = 0.6, 0.3
 """Parts of the noise ceiling from which rows, or only their sign, are worth trusting."""
 FEWEST = 10
 """Halves below which nothing is said."""
+UNREPEATABLE = "cannot be measured here: nobody knows how the encoder was trained, so no training can be repeated"
+"""What is said of trust in the rows of a run without a recipe."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from krepes.audit.base import AuditResult
 from krepes.audit.light import WORDS, Rule, light_of, rules
 from krepes.audit.study import Study
 from krepes.audit.wording import listing, text
+from krepes.proof.result import UNREPEATABLE
 from krepes.report.blocks import Cell, Table
 from krepes.report.content import Front, Point, Step
 from krepes.report.wording import heads
@@ -79,10 +80,11 @@ def _steps(
     sample = text(study.test_id(int(study.chosen[0])))
     hidden = [name for name in study.groups if name in study.hidden]
     if "proxy" in results and results["proxy"].verdict == "bad":
+        again = "" if UNREPEATABLE in study.trust.values() else " --verify"
         steps.append(
             Step(
                 f"See which rows would bring the groups of {text(hidden[0])} together if they were removed.",
-                f'krepes curate {run} --outcome "group_distance {text(hidden[0])}" --drop 5% --verify',
+                f'krepes curate {run} --outcome "group_distance {text(hidden[0])}" --drop 5%{again}',
             )
         )
     steps.append(Step("Ask about any sample, on the screen.", f"krepes explore {run}"))

@@ -20,7 +20,7 @@ from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along
 from krepes.influence.ladder import MEMBERS, METHODS
 from krepes.processes import current
-from krepes.runs.proving import proof_of
+from krepes.runs.proving import trust_in_rows
 from krepes.runs.retraining import how_to_replay
 from krepes.runs.uses import column_uses
 from krepes.runs.workspace import Workspace, column_and_value
@@ -145,7 +145,7 @@ def study(
         seed=space.settings.seed,
         by_flags=True,
         notes=space.notes,
-        trust={method: said for method in METHODS if (said := proof_of(space.folder, method))},
+        trust={method: said for method in METHODS if (said := trust_in_rows(space, method))},
         columns=column_uses(space, named, label),
         run=str(space.folder),
         title=f"KREPES report on {space.title}",

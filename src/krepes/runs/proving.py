@@ -20,6 +20,7 @@ from krepes._checks import require_range
 from krepes.errors import RunFolderError
 from krepes.proof import Proof
 from krepes.proof.judging import prove as put_to_the_test
+from krepes.proof.result import UNREPEATABLE
 from krepes.proof.scores import RUNGS
 from krepes.runs.opening import open_run
 from krepes.runs.place import LOCK
@@ -117,6 +118,19 @@ def proof_of(run: str | Path, method: str | None = None) -> str | None:
     if not words or not all(isinstance(text, str) for text in words.values()):
         return None
     return "measured by retraining: " + " ".join(f"{outcome}: {text}" for outcome, text in words.items())
+
+
+def trust_in_rows(space: Workspace, method: str) -> str | None:
+    """Return what retraining said of a rung's answers about a run, that it cannot, or nothing if nobody asked it yet.
+
+    Args:
+        space: The run.
+        method: The rung whose answers are asked about.
+
+    Returns:
+        A sentence, or ``None`` where ``krepes prove`` would measure it.
+    """
+    return proof_of(space.folder, method) or (UNREPEATABLE if space.recipe is None else None)
 
 
 def _keep(found: Proof, path: Path, subject: dict[str, Any]) -> None:
