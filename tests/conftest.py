@@ -1,9 +1,12 @@
 """One thread, so that numbers repeat and small products do not fight over two cores; a seeded generator."""
 
 import os
+import warnings
 
 import pytest
 import torch
+
+from krepes.encoders.adapters.operators import mend_torchvision
 
 torch.set_num_threads(1)
 
@@ -17,3 +20,16 @@ def seed() -> int:
 @pytest.fixture
 def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def real():
+    """Imports a package of real encoders or skips, also beside a torchvision that was built for another torch."""
+
+    def find(name: str):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mend_torchvision()
+        return pytest.importorskip(name)
+
+    return find

@@ -176,8 +176,8 @@ def swin(transformers):
 
 
 @pytest.mark.parametrize("build", [bert, gpt2, convnext, swin])
-def test_classes_of_transformers_have_no_parameter_on_the_slow_route(build, generator):
-    transformers = pytest.importorskip("transformers")
+def test_classes_of_transformers_have_no_parameter_on_the_slow_route(build, generator, real):
+    transformers = real("transformers")
     torch.manual_seed(0)
     encoder, inputs, output = build(transformers)
     X = inputs(4, generator)

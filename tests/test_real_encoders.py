@@ -75,8 +75,8 @@ def examples():
 
 
 @pytest.mark.parametrize("block, shown", examples(), ids=lambda block: str(block.line))
-def test_the_page_keeps_its_word(block, shown, capsys):
-    package = pytest.importorskip(block.note.removeprefix(NEEDS))
+def test_the_page_keeps_its_word(block, shown, capsys, real):
+    package = real(block.note.removeprefix(NEEDS))
     make_photos()
     for make in (make_dino,) if package.__name__ == "timm" else (make_clip, make_bert):
         make(package)
@@ -97,8 +97,8 @@ def test_the_page_has_an_example_of_each():
     assert all(shown.language == "text" for _, shown in examples())
 
 
-def test_dino_of_timm():
-    timm = pytest.importorskip("timm")
+def test_dino_of_timm(real):
+    timm = real("timm")
     model = make_dino(timm)
     adapted = from_timm("vit_small_patch16_224.dino", "dino.pth", **SIZES)
     assert adapted.output == "cls" and adapted.size == 32 and len(adapted.mean) == 3
@@ -110,8 +110,8 @@ def test_dino_of_timm():
     assert from_timm(timm.create_model("resnet18", num_classes=3)).output == "mean"
 
 
-def test_clip_and_bert_of_transformers():
-    transformers = pytest.importorskip("transformers")
+def test_clip_and_bert_of_transformers(real):
+    transformers = real("transformers")
     clip, adapted = make_clip(transformers), None
     adapted = from_huggingface("clip-folder")
     wanted = clip.visual_projection(clip.vision_model(X).pooler_output)
@@ -125,8 +125,8 @@ def test_clip_and_bert_of_transformers():
 
 
 @pytest.mark.parametrize("kind", ["T5EncoderModel", "T5Model"])
-def test_of_a_t5_the_encoder_is_taken_alone(kind):
-    transformers = pytest.importorskip("transformers")
+def test_of_a_t5_the_encoder_is_taken_alone(kind, real):
+    transformers = real("transformers")
     make_bert(transformers)  # its tokenizer serves here
     torch.manual_seed(0)
     sizes = dict(vocab_size=len(WORDS), d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3)
@@ -140,11 +140,11 @@ def test_of_a_t5_the_encoder_is_taken_alone(kind):
     assert not any("decoder" in name for name, _ in adapted.encoder.named_parameters())
 
 
-def test_a_sentence_encoder_gives_what_its_own_package_gives():
-    transformers = pytest.importorskip("transformers")
-    package = pytest.importorskip("sentence_transformers")
+def test_a_sentence_encoder_gives_what_its_own_package_gives(real):
+    transformers = real("transformers")
+    package = real("sentence_transformers")
     make_bert(transformers)
-    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    modules = real("sentence_transformers.sentence_transformer.modules")
     steps = [modules.Transformer("bert-folder"), modules.Pooling(24, pooling_mode="mean"), modules.Dense(24, 8)]
     model = package.SentenceTransformer(modules=[*steps, modules.Normalize()], device="cpu")
     model.save_pretrained("sentences")
@@ -153,8 +153,8 @@ def test_a_sentence_encoder_gives_what_its_own_package_gives():
     torch.testing.assert_close(adapted.encoder(**adapted.tokens(texts)).detach(), torch.tensor(model.encode(texts)))
 
 
-def test_an_image_tower_of_openclip():
-    open_clip = pytest.importorskip("open_clip")
+def test_an_image_tower_of_openclip(real):
+    open_clip = real("open_clip")
     vision = dict(image_size=32, layers=2, width=64, patch_size=8, head_width=32)
     text = dict(context_length=8, vocab_size=99, width=32, heads=2, layers=1)
     Path("tiny-clip.json").write_text(json.dumps({"embed_dim": 16, "vision_cfg": vision, "text_cfg": text}))

@@ -89,12 +89,13 @@ def evaluation(module: nn.Module) -> Generator[None, None, None]:
     The fused path returns zeros at padded tokens where the plain one does not: with it, an embedding would depend on
     whether gradients are on.
     """
-    modes = {part: part.training for part in module.modules()}
-    trainable = {parameter: parameter.requires_grad for parameter in module.parameters()}
+    in_training = [part for part in module.modules() if part.training]
+    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     fused = torch.backends.mha.get_fastpath_enabled()
     try:
-        with suppress(NotImplementedError):  # an exported graph has one mode
-            module.eval()
+        if in_training:
+            with suppress(NotImplementedError):  # an exported graph has one mode
+                module.eval()
         for parameter in trainable:
             parameter.requires_grad_(False)
         torch.backends.mha.set_fastpath_enabled(False)
@@ -102,10 +103,10 @@ def evaluation(module: nn.Module) -> Generator[None, None, None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
-        for part, training in modes.items():
-            part.training = training
-        for parameter, required in trainable.items():
-            parameter.requires_grad_(required)
+        for part in in_training:
+            part.training = True
+        for parameter in trainable:
+            parameter.requires_grad_(True)
 
 
 def _misfit(encoder: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

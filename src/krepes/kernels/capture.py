@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from krepes import batches
 from krepes.batches import Batch
 from krepes.encoders.frozen import FrozenEncoder
 from krepes.errors import UnsupportedEncoderError
 from krepes.kernels.broadcast import SHARED, stretched
-from krepes.kernels.derived import Derived, Known, tensors_of
+from krepes.kernels.derived import Derived, Known, tensors_of, with_tensors
 from krepes.kernels.layers import Site
 from krepes.kernels.refusals import require_watchable
 from krepes.kernels.rewrites import REWRITES, SHAPED_AFTER
@@ -172,7 +171,7 @@ class Watch(TorchFunctionMode):
                 fresh[id(x)] = stretched(func, tensors, x).requires_grad_()
                 self._note(SHARED.bind(fresh[id(x)], x), fresh[id(x)].shape, fresh[id(x)])
         if fresh:
-            args, kwargs = pytree.tree_map(lambda x: fresh.get(id(x), x), (args, kwargs))
+            args, kwargs = with_tensors(lambda x: fresh.get(id(x), x), (args, kwargs))
         out = func(*args, **kwargs)
         return self._data(func, args, out if site is None else self._record(site, out))
 

@@ -93,10 +93,10 @@ class Known:
         """
         leaves: dict[str, Tensor] = {}
 
-        def with_graph(x: Any) -> Any:
+        def with_graph(x: Tensor) -> Tensor:
             found = self.derived(x)
             if found is None:
-                return x.detach() if isinstance(x, Tensor) and x.requires_grad else x
+                return x.detach() if x.requires_grad else x
             leaves.update(found.leaves)
             return found.value
 
@@ -107,8 +107,7 @@ class Known:
             self._made[id(plain)] = plain, Derived(x, leaves)
             return plain
 
-        args, kwargs = pytree.tree_map(with_graph, (args, kwargs))
-        out = func(*args, **kwargs)
+        out = func(*with_tensors(with_graph, args), **with_tensors(with_graph, kwargs))
         return without_graph(out) if isinstance(out, Tensor) else pytree.tree_map(without_graph, out)
 
 
@@ -131,6 +130,19 @@ def tensors_of(value: Any) -> list[Tensor]:
         elif isinstance(part, (tuple, list, dict)):
             found += tensors_of(part)
     return found
+
+
+def with_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Return what a function is given with other tensors in it: in tuples, lists and dictionaries, as `tensors_of`."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if type(value) is tuple or type(value) is list:
+        return type(value)(part if type(part) in PLAIN else with_tensors(function, part) for part in value)
+    if type(value) is dict:
+        return {key: part if type(part) in PLAIN else with_tensors(function, part) for key, part in value.items()}
+    if isinstance(value, (tuple, list, dict)):  # a named tuple, an ordered dictionary
+        return pytree.tree_map(lambda part: function(part) if isinstance(part, Tensor) else part, value)
+    return value
 
 
 def pull(value: Tensor, leaves: list[Tensor], g: Tensor) -> list[Tensor]:

@@ -31,6 +31,9 @@ LARGEST_CHUNK = 512
 LARGEST_SHARE = 256 << 20
 """Bytes of activations that a chunk may take at most: larger chunks leave the cache and gain nothing."""
 
+SHORT = 4096
+"""Numbers of a written-out gradient, such as that of a bias, up to which it is put beside others for one product."""
+
 
 class EmpiricalNTK(Kernel):
     """The exact tangent kernel of an encoder with random scalar heads.
@@ -84,7 +87,7 @@ class EmpiricalNTK(Kernel):
             return super().__call__(X, Y)
         K = torch.zeros(n, m, dtype=self.tangent.dtype, device=self.tangent.device)
         exact = torch.zeros(n, m, dtype=torch.float64, device=self.tangent.device)
-        for form in (piece for whole in self.tangent.forms(together) for piece in apart(whole)):
+        for form in _joined([piece for whole in self.tangent.forms(together) for piece in apart(whole)]):
             part = self._across(form, n, K)
             if part is not None:  # sums over long inner dimensions
                 exact.add_(part)
@@ -238,6 +241,13 @@ def _together(X: Batch, Y: Batch) -> Batch | None:
     pieces = [batches.take(piece, slice(None)) for piece in (X, Y)]
     kinds = [pytree.tree_map(lambda x: (x.shape[1:], x.dtype, x.device), piece) for piece in pieces]
     return batches.concatenate(pieces) if kinds[0] == kinds[1] else None
+
+
+def _joined(forms: list[Form]) -> list[Form]:
+    """Return forms of the same Gram matrix, with all short vectors as one: one product instead of dozens."""
+    short = [form.g for form in forms if isinstance(form, Vector) and form.g.shape[1] <= SHORT]
+    rest = [form for form in forms if not isinstance(form, Vector) or form.g.shape[1] > SHORT]
+    return [*rest, Vector(torch.cat(short, dim=1))] if short else rest
 
 
 def embedding(forms: list[Form]) -> Tensor:
