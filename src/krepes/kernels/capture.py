@@ -195,6 +195,7 @@ class Watch(TorchFunctionMode):
 
     def _record(self, site: Site, out: Tensor) -> Tensor:
         # The first layers have nothing upstream that needs a gradient: the anchor, a zero, gives the hook a graph.
+        site = site.rule.with_result(site, out)
         out = out if out.requires_grad else out + self.anchor
         call = self._note(site, out.shape)
         out.register_hook(lambda gradient: call.gradients.__setitem__(self.head, gradient))

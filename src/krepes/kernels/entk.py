@@ -23,6 +23,7 @@ from krepes.encoders.frozen import FrozenEncoder
 from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.forms import Form, Vector, take
+from krepes.kernels.products import inner
 from krepes.kernels.store import Prepared, Side, apart, compact, squares
 from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
@@ -96,13 +97,18 @@ class EmpiricalNTK(Kernel):
     def _across(self, form: Form, n: int, K: Tensor) -> Tensor | None:
         """Add a group's ``<G_i, G_j>`` of the first ``n`` samples and the others to ``K``, or return it in float64."""
         m = form.n - n
-        rows, others = take(form, slice(0, n)), take(form, slice(n, n + m))
         written = form.n * form.transient() * getattr(form, form.fields[-1]).element_size()
-        if form.route(m) == "factors":
-            side = compact(Side(form=others), self.contraction)
-        elif self.budget.fits(written, share=1 / 8):
+        by_factors = form.route(m) == "factors"
+        if not by_factors and self.budget.fits(written, share=1 / 8):
             G = form.explicit()
-            side, rows = Side(G=G[n:]), Vector(G[:n])
+            part = inner(G[:n], G[n:], dtype=self.contraction)
+            if part.dtype != K.dtype:
+                return part
+            K += part
+            return None
+        rows, others = take(form, slice(0, n)), take(form, slice(n, n + m))
+        if by_factors:
+            side = compact(Side(form=others), self.contraction)
         else:
             prepared = Prepared(m, self.budget, self.contraction)
             prepared.add([others], slice(0, m))

@@ -67,6 +67,10 @@ class Rule(ABC):
     def bind(self, *args: Any, **kwargs: Any) -> Site:
         """Return the call's parts, by the function's own signature."""
 
+    def with_result(self, site: Site, out: Tensor) -> Site:
+        """Return the site with what is worth keeping of the call's result and its graph: by default nothing."""
+        return site
+
     @abstractmethod
     def lead(self, site: Site) -> torch.Size:
         """Return the leading axes among which the samples are."""
