@@ -1,6 +1,8 @@
 """The explorer's server as its page and as a stranger meet it: answers with the token, clean refusals without."""
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,7 @@ from starlette.testclient import TestClient  # noqa: E402
 from explored import HOSTILE, N, T, people  # noqa: E402
 from krepes.cli.app import app  # noqa: E402
 from krepes.explore.security import HEADER, LARGEST  # noqa: E402
-from krepes.explore.server import Server  # noqa: E402
+from krepes.explore.server import Server, _bound  # noqa: E402
 from krepes.explore.subject import of_study  # noqa: E402
 
 
@@ -244,3 +246,9 @@ def test_the_command_line_does_not_load_the_server():
     code = "import krepes.cli.app, sys; print([m for m in ('fastapi', 'uvicorn', 'torch') if m in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "[]"
+
+
+def test_who_asks_before_the_server_answers_waits_instead_of_being_refused():
+    with contextlib.closing(_bound(0)) as bound:
+        asking = socket.create_connection(bound.getsockname(), timeout=5)
+        asking.close()

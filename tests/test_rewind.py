@@ -54,9 +54,18 @@ def steps_of(net, X, loss, T=6):
     return warm_steps(net, ViewStream(X, GaussianNoise(0.2)), loss, lr=1.0, steps=T)
 
 
+@pytest.fixture
+def normed(net):
+    """The same encoder with a batch norm whose statistics are not those of the data, and dropout."""
+    norm = nn.BatchNorm1d(6).double()
+    norm.running_mean += 0.3
+    return nn.Sequential(net[0], norm, nn.Dropout(0.5), net[1], net[2]).eval()
+
+
+@pytest.mark.parametrize("with_norm", [False, True], ids=["plain", "batch norm"])
 @pytest.mark.parametrize("loss", EVERY)
-def test_derivative_in_the_weights_is_that_of_finite_differences(loss, net, X):
-    steps = rewound_steps(steps_of(net, X, loss), 1e-2, seed=3)
+def test_derivative_in_the_weights_is_that_of_finite_differences(loss, with_norm, net, normed, X):
+    steps = rewound_steps(steps_of(normed if with_norm else net, X, loss), 1e-2, seed=3)
     measure = of_encoder(outcomes(X), steps.twins.encoder)
     found = differentiate(steps, measure, progress=False).dw
     rows, size = [], 1e-4
@@ -69,9 +78,19 @@ def test_derivative_in_the_weights_is_that_of_finite_differences(loss, net, X):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
+def test_batch_norms_learn_again_and_nothing_else_is_in_training(normed, X):
+    """Statistics of the frozen encoder are of other weights: with them a rewound replay learns something else."""
+    steps = steps_of(normed, X, "barlow_twins")
+    again = rewound_steps(steps, 1e-2, seed=3)
+    assert [type(part) for part in again.twins.modules() if part.training] == [nn.BatchNorm1d]
+    assert not any(part.training for part in [*steps.twins.modules(), *normed.modules()])
+    last = forward(again, again.start(), torch.ones(12).double(), 99)[-1]
+    assert not torch.equal(last["encoder.1.running_mean"], normed[1].running_mean)
+
+
 @pytest.mark.parametrize("loss", EVERY)
-def test_weight_zero_is_a_replay_without_the_row(loss, net, X):
-    whole = rewound_steps(steps_of(net, X, loss), 1e-2, seed=3)
+def test_weight_zero_is_a_replay_without_the_row(loss, normed, X):
+    whole = rewound_steps(steps_of(normed, X, loss), 1e-2, seed=3)
     w = torch.ones(12).double()
     w[4] = 0.0
 

@@ -106,6 +106,7 @@ def _bound(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((HOST, port))
+        found.listen()  # who asks before the first answer can be given waits for it, instead of being refused
     except OSError as error:
         found.close()
         raise InvalidInputError(
