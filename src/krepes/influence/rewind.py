@@ -5,10 +5,10 @@ r"""Rewound replay: differentiate steps that learn again what the frozen encoder
 A replay that starts at the encoder θ* only sees how it would go on. Rows act while features form, so the weights are
 rewound first: Π shuffles the entries of every matrix, which keeps their sizes and forgets the rest, and ``T`` steps
 with the warm-up and the cosine of a training lead back. Batch norms learn as in a training too: statistics of their
-batches, and running ones that are carried along and differentiated. The learning rate is the one whose last encoder is most like
-the frozen one, by the correlation of the cosines of a batch: no label is asked. Where no rate leads back, there is no
-rewound replay. BYOL's target is the frozen encoder all the time, which no training had: its warm replays have no
-rewound ones beside them unless they are asked for.
+batches, and running ones that are carried along and differentiated. The learning rate is the one whose last encoder
+is most like the frozen one, by the correlation of the cosines of a batch: no label is asked. Where no rate leads
+back, there is no rewound replay. BYOL's target is the frozen encoder all the time, which no training had: its warm
+replays have no rewound ones beside them unless they are asked for.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _rewind(encoder: nn.Module, seed: int) -> None:
 
 
 def _train_norms(encoder: nn.Module) -> None:
-    """Give batch norms the statistics of their batches, as a training does: those that they have are of other weights."""
+    """Give batch norms the statistics of their batches, as a training does: their own are of other weights."""
     for part in encoder.modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             part.train()
