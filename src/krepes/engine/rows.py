@@ -95,7 +95,8 @@ def collect_moments(
         return sums.moments()
 
     file = None if shards is None else Path(shards) / SUMS
-    total, done = (None, []) if file is None or not file.exists() else _load(file, K)
+    total: Moments | None = None  # where there is a file, it is there alone while a shard is collected
+    done = [] if file is None or not file.exists() else _load(file, K)[1]
     number = -1
     for number, shard in enumerate(in_shards(with_progress(views, "moments", progress), shard_batches)):
         watched = Watched(shard, key)
@@ -104,6 +105,7 @@ def collect_moments(
             watched.require(done[number], file)
             continue
         part = moments(shard if file is None else watched)
+        total = _load(file, K)[0] if file is not None and done else total
         if total is None:
             total = part
         else:
@@ -112,11 +114,13 @@ def collect_moments(
         if file is not None:
             done.append(watched.fingerprint)
             _save(file, total, done)
+            total = None
     if number + 1 < len(done):
         raise RunFolderError(
             f"{file} holds a shard of another run: {len(done)} of them, and the stream of this call ends after "
             f"{number + 1}. Use another folder, or delete this one if its content is no longer wanted."
         )
+    total = _load(file, K)[0] if file is not None and done else total
     if total is None:
         raise InvalidInputError("the stream of views is empty. At least one batch is required.")
     return total
