@@ -12,7 +12,16 @@ from krepes.encoders.losses import LOSSES
 from krepes.encoders.pretrain import pretrain
 from krepes.influence import rungs
 from krepes.influence.reverse import differentiate, forward
-from krepes.influence.rewind import ALIKE, KEEP, REWINDS, member_seed, returning_rate, rewinds_of, rewound_steps
+from krepes.influence.rewind import (
+    ALIKE,
+    KEEP,
+    REWINDS,
+    foretold,
+    member_seed,
+    returning_rate,
+    rewinds_of,
+    rewound_steps,
+)
 from krepes.influence.rungs import of_encoder, warm
 from krepes.influence.warm import warm_steps
 from krepes.views import GaussianNoise, ViewStream
@@ -134,6 +143,7 @@ def test_the_rate_is_the_one_that_leads_back(trained):
 
 def test_a_warm_replay_adds_the_mean_of_its_rewinds(trained, monkeypatch, tmp_path, capsys):
     encoder, stream = trained
+    monkeypatch.setattr(rungs, "foretold", lambda *_: 1.0)
     asked = outcomes(stream.plain(torch.arange(4)))
     plain = warm(encoder, stream, "barlow_twins", asked, steps=30, rewinds=0, progress=False)
     assert "rewinds" not in plain.details
@@ -160,6 +170,41 @@ def test_a_warm_replay_adds_the_mean_of_its_rewinds(trained, monkeypatch, tmp_pa
     short = warm(encoder, stream, "barlow_twins", asked, steps=30, rewinds=2, progress=False)
     assert short.details["rewinds"] == 0 and short.details["rate"] is None
     torch.testing.assert_close(short.dw, plain.dw)
+
+
+def test_a_derivative_foretells_its_own_replay_without_a_few_rows(net, X):
+    steps = rewound_steps(steps_of(net, X, "barlow_twins", T=3), 1e-4, seed=3)
+    measure = of_encoder(outcomes(X), steps.twins.encoder)
+    found = differentiate(steps, measure, progress=False)
+    draw = torch.Generator().manual_seed(0)
+    shares = []  # by hand: one row at a time is the twentieth of twelve
+    for _ in range(2):
+        w = torch.ones(12).double()
+        w[torch.randperm(12, generator=draw)[0]] = 0.0
+        changed = measure(forward(steps, steps.start(), w, 99)[-1]).detach() - found.values
+        shares.append(torch.stack([(found.dw.T @ (w - 1) - changed).square(), changed.square()]))
+    errors, sizes = torch.stack(shares).sum(0)
+    value = foretold(steps, measure, found, seed=0)
+    assert value == pytest.approx(1 - float((errors / sizes).median())) and value > 0.5
+    assert foretold(steps, measure, replace(found, dw=-found.dw), seed=0) < 0
+    assert foretold(steps, measure, replace(found, dw=1000 * found.dw), seed=0) < 0
+
+
+def test_rewinds_that_do_not_foretell_themselves_are_left_out(trained, monkeypatch):
+    encoder, stream = trained
+    asked, settings = outcomes(stream.plain(torch.arange(4))), {"steps": 20, "seed": 5, "progress": False}
+    told = iter([0.7, -3.0, 0.1, 0.7, 1.0, 0.1])
+    monkeypatch.setattr(rungs, "foretold", lambda *_: next(told))
+    less = warm(encoder, stream, "barlow_twins", asked, rewinds=3, **settings)
+    whole = warm(encoder, stream, "barlow_twins", asked, rewinds=3, **settings)
+    plain = warm(encoder, stream, "barlow_twins", asked, rewinds=0, **settings)
+    assert less.details["rewinds"] == 2 and less.details["foretold"] == [0.7, -3.0, 0.1]
+    assert whole.details["rewinds"] == 3
+    seed = member_seed(5, 1)
+    steps = warm_steps(encoder, stream, "barlow_twins", lr=1.0, steps=20, seed=seed)
+    steps = rewound_steps(steps, less.details["rate"], seed)
+    one = differentiate(steps, of_encoder(asked, steps.twins.encoder), progress=False).dw.double()
+    torch.testing.assert_close(3 * (whole.dw - plain.dw) - one, 2 * (less.dw - plain.dw))
 
 
 def test_byol_has_no_rewinds_unless_asked(net, X):

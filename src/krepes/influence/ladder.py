@@ -28,7 +28,7 @@ from krepes.influence.lazy import LAZY
 from krepes.influence.linearised import Linearised
 from krepes.influence.outcomes import Outcome
 from krepes.influence.reverse import Stepper, ones_like_state, pull_back
-from krepes.influence.rewind import rewinds_of
+from krepes.influence.rewind import DRAWS, rewinds_of
 from krepes.influence.room import beyond_room, say_beyond
 from krepes.influence.rungs import Embed, Found, Outcomes, lazy, recorded_steps, replay, warm
 from krepes.influence.warm import warm_steps
@@ -273,7 +273,7 @@ def lazy_operations(r: int, d: int, steps: int, outcomes: int) -> float:
 
 def warm_cost(steps: Stepper, count: int, rewinds: int) -> float:
     """Return predicted seconds of a warm replay with its rewinds, for ``count`` outcomes."""
-    return (1 + rewinds) * steps.T * step_cost(steps, count, 2 + SEARCH)
+    return (1 + rewinds) * steps.T * step_cost(steps, count, 2 + SEARCH + (DRAWS if rewinds else 0))
 
 
 def step_cost(steps: Stepper, count: int, forwards: int) -> float:

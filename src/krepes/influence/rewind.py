@@ -7,8 +7,9 @@ rewound first: Π shuffles the entries of every matrix, which keeps their sizes 
 with the warm-up and the cosine of a training lead back. Batch norms learn as in a training too: statistics of their
 batches, and running ones that are carried along and differentiated. The learning rate is the one whose last encoder
 is most like the frozen one, by the correlation of the cosines of a batch: no label is asked. Where no rate leads
-back, there is no rewound replay. BYOL's target is the frozen encoder all the time, which no training had: its warm
-replays have no rewound ones beside them unless they are asked for.
+back, there is no rewound replay. Steps that a training takes may magnify a change without end: a replay whose
+derivative does not foretell its own end without some of the rows is left out. BYOL's target is the frozen encoder all
+the time, which no training had: its warm replays have no rewound ones beside them unless they are asked for.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from krepes.encoders.functional import AdamW, State, Steps
 from krepes.encoders.losses import Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.training import mix, rate_at
-from krepes.influence.reverse import forward, ones_like_state
+from krepes.influence.reverse import Derivative, Measure, forward, ones_like_state
 from krepes.influence.stepsize import ROWS, cosines, embedded
 
 REWINDS, KEEP, ALIKE, WEIGHT_DECAY = 4, 0.3, 0.8, 1e-4
 RATES = (8e-3, 2e-3, 5e-4, 1e-4)
+REMOVED, DRAWS = 0.05, 2
+"""Part of the rows that a replay is put to the test without, and how often."""
 EPS = 1e-6
 """Of AdamW, above round-off: a bias that the loss does not feel has a gradient of round-off alone, and shall stay."""
 
@@ -120,6 +123,33 @@ def _correlation(C: Tensor, D: Tensor) -> float:
     off = ~torch.eye(len(C), dtype=torch.bool, device=C.device)
     value = float(torch.corrcoef(torch.stack([C[off], D[off]]))[0, 1])
     return value if value == value else -1.0
+
+
+@torch.no_grad()
+def foretold(steps: Steps, measure: Measure, found: Derivative, seed: int) -> float:
+    """Return how well a derivative foretells the end of its own replay without a few rows, for they can be taken away.
+
+    Args:
+        steps: The replay.
+        measure: Its outcomes.
+        found: Their values and derivatives.
+        seed: Of the draws of the rows.
+
+    Returns:
+        ``1 - |foretold - changed|² / |changed|²`` over draws, the median over outcomes: one at best, and below zero
+        where no change at all would have been the better guess.
+    """
+    draw, count = torch.Generator().manual_seed(seed), max(1, round(REMOVED * steps.n))
+    errors, sizes = [], []
+    for _ in range(DRAWS):
+        w = ones_like_state(steps.start(), steps.n)
+        w[torch.randperm(steps.n, generator=draw)[:count].to(w.device)] = 0.0
+        changed = measure(forward(steps, steps.start(), w, steps.T)[-1]) - found.values
+        errors.append(found.dw.T @ (w - 1) - changed)
+        sizes.append(changed)
+    size = torch.stack(sizes).square().sum(0)
+    share = torch.stack(errors).square().sum(0)[size > 0] / size[size > 0]
+    return 1 - float(share.median()) if len(share) else 1.0
 
 
 def rewinds_of(loss: str | Loss) -> int:

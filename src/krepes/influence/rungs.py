@@ -40,7 +40,7 @@ from krepes.influence.lazy import (
 )
 from krepes.influence.linearised import Linearised, coefficients
 from krepes.influence.reverse import Measure, differentiate
-from krepes.influence.rewind import member_seed, returning_rate, rewinds_of, rewound_steps
+from krepes.influence.rewind import foretold, member_seed, returning_rate, rewinds_of, rewound_steps
 from krepes.influence.scoring import forms_of, score_all
 from krepes.influence.stepsize import near_step_size
 from krepes.influence.tables import open_to_others
@@ -98,7 +98,8 @@ def warm(
         steps: How many.
         batch: Samples of each; by default all, up to 512.
         lr: Step size; by default the largest that keeps the loss falling and the embeddings near (`near_step_size`).
-        rewinds: Replays from rewound weights, left out where they do not lead back; by default those of `rewinds_of`.
+        rewinds: Replays from rewound weights, left out where they do not lead back, or where their derivative does not
+            foretell what they do without a few rows; by default those of `rewinds_of`.
         seed: Of order, views and shuffles.
         memory_budget: Bytes for states and cotangents.
         path: File from which a killed reverse pass goes on.
@@ -121,12 +122,17 @@ def warm(
     dw = found.dw.double()
     count = rewinds_of(loss) if rewinds is None else rewinds
     again, told = _rewound(replayed, encoder, stream, loss, batch=batch, rewinds=count, seed=seed)
+    parts = []
     for member, one in enumerate(again):
         place = None if path is None else f"{path}.rewound{member}"
         of = of_encoder(outcomes, one.twins.encoder)
         what = f"rewound replay {member + 1} of {len(again)}"
         part = differentiate(one, of, memory_budget=memory_budget, path=place, what=what, progress=progress)
-        dw += part.dw.double() / len(again)
+        told["foretold"].append(foretold(one, of, part, member_seed(seed, member)))
+        parts += [part.dw.double()] if told["foretold"][-1] > 0 else []
+    if parts:
+        dw += torch.stack(parts).mean(0)
+    told |= {"rewinds": len(parts)} if told else {}
     return Found(dw, found.values.double(), time.monotonic() - began, details | {"lr": lr, **told})
 
 
@@ -145,7 +151,7 @@ def _rewound(
         return [], {}
     seeds = [member_seed(seed, member) for member in range(rewinds)]
     found = returning_rate(steps, seeds[0])
-    told = {"rewinds": 0 if found.rate is None else rewinds, "rate": found.rate, "alike": found.alike}
+    told: dict[str, Any] = {"rewinds": 0, "rate": found.rate, "alike": found.alike, "foretold": []}
     if found.rate is None:
         return [], told
     warmed = [warm_steps(encoder, stream, loss, lr=1.0, steps=steps.T, batch=batch, seed=own) for own in seeds]
