@@ -250,10 +250,10 @@ def _together(X: Batch, Y: Batch) -> Batch | None:
 
 
 def _joined(forms: list[Form]) -> list[Form]:
-    """Return forms of the same Gram matrix, with all short vectors as one: one product instead of dozens."""
+    """Return forms of the same Gram matrix, all short vectors as one: one product in float64 instead of dozens."""
     short = [form.g for form in forms if isinstance(form, Vector) and form.g.shape[1] <= SHORT]
     rest = [form for form in forms if not isinstance(form, Vector) or form.g.shape[1] > SHORT]
-    return [*rest, Vector(torch.cat(short, dim=1))] if short else rest
+    return [*rest, Vector(torch.cat(short, dim=1).double())] if short else rest
 
 
 def embedding(forms: list[Form]) -> Tensor:
