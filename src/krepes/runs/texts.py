@@ -74,7 +74,7 @@ def open_tokenizer(settings: Settings) -> Tokenizer:
         The tokenizer.
 
     Raises:
-        InvalidInputError: If there is no such tokenizer, or the encoder takes no texts.
+        InvalidInputError: If there is no such tokenizer.
     """
     adapted = registry.adapter(settings.encoder)
     if settings.tokenizer is not None:
@@ -84,11 +84,6 @@ def open_tokenizer(settings: Settings) -> Tokenizer:
             raise InvalidInputError(f"{flag('tokenizer')}: {error}") from error
     if adapted is None:
         return HashedTokenizer(longest=settings.max_tokens)
-    if adapted[0] not in registry.WITH_WEIGHTS:
-        raise InvalidInputError(
-            f"{flag('encoder')}: {settings.encoder} takes images, and the samples are texts. Encoders of texts are "
-            f"text, hf:FOLDER, st:FOLDER or module:factory."
-        )
     if adapted[0] == "st":
         return ForeignTokenizer(limited_tokenizer(adapted[1]), settings.max_tokens)
     return ForeignTokenizer(folder_tokenizer(require_folder(adapted[1])), settings.max_tokens)
@@ -100,7 +95,13 @@ def imports_code(settings: Settings) -> bool:
 
 
 def require_textual(settings: Settings) -> None:
-    """Refuse settings that compare the numbers of tokens as if they were measurements."""
+    """Refuse an encoder of images, and settings that compare the numbers of tokens as if they were measurements."""
+    adapted = registry.adapter(settings.encoder)
+    if adapted is not None and adapted[0] not in registry.WITH_WEIGHTS:  # before what its adapter says of pictures
+        raise InvalidInputError(
+            f"{flag('encoder')}: {settings.encoder} takes images, and the samples are texts. Encoders of texts are "
+            f"text, hf:FOLDER, st:FOLDER or module:factory."
+        )
     reason = "compares numbers of the input, and the numbers of tokens are names"
     if settings.kernel in registry.KERNELS:
         raise InvalidInputError(
