@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from krepes import _autodiff
-from krepes.engine.damping import solve_linear
 from krepes.engine.init import principal_component_init
+from krepes.engine.linear import solve_linear
 from krepes.engine.moments import Moments, MomentSum
 from krepes.engine.solvers import Solution, solve
 from krepes.objectives.barlow_twins import BarlowTwins

@@ -8,7 +8,8 @@ from torch.testing import assert_close
 
 from krepes.budget import Budget
 from krepes.engine import damping
-from krepes.engine.damping import Expansion, expand, solve_linear
+from krepes.engine.damping import Expansion, expand
+from krepes.engine.linear import solve_linear
 from krepes.engine.solvers import solve
 from krepes.objectives import _dual, _krylov
 from krepes.objectives._krylov import Krylov

@@ -8,7 +8,7 @@ from krepes.attribution import attribute
 from krepes.audit import class_coverage, mean_coverage
 from krepes.kernels import RBF
 from krepes.model import Krepes
-from krepes.reproduce.draws import half_models
+from krepes.reproduce.draws import half_models, of_moments
 from krepes.views import GaussianNoise
 
 SETTINGS = {"h": 3, "augment": GaussianNoise(0.1), "centre": False, "cosine": False, "progress": False}
@@ -58,3 +58,14 @@ def test_orders_without_meaning_have_even_p_values(generator):
     labels = [i % 4 for i in range(40)]
     p = [class_coverage(torch.rand(40, generator=generator), labels, orders=200).p for _ in range(200)]
     assert 0.47 < np.mean(p) < 0.65 and np.mean(np.array(p) <= 0.05) <= 0.09
+
+
+def test_moments_of_kept_rows_are_those_of_a_pass(generator):
+    """Rows are stored in float32: what an objective of moments makes of them agrees with its own pass to that."""
+    X = torch.randn(120, 4, generator=generator).double()
+    rows = Krepes(RBF(2.0), m=16, objective="simclr", **SETTINGS).fit(X)
+    own = Krepes(RBF(2.0), m=16, objective="barlow_twins", **SETTINGS).fit(X)
+    summed = of_moments(rows, "barlow_twins")
+    torch.testing.assert_close(summed.data_.M, own.data_.M, rtol=0, atol=1e-6)
+    assert summed.solution_.loss_after == pytest.approx(own.solution_.loss_after, rel=1e-4)
+    assert rows.solution_.theta.shape == summed.solution_.theta.shape and rows.data_ is not summed.data_

@@ -65,6 +65,7 @@ LAYERS = [
     "engine.passes",
     "engine.cg",
     "engine.solution",
+    "engine.linear",
     "engine.damping",
     "engine.solvers",
     "engine",

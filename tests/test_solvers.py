@@ -3,6 +3,7 @@
 import json
 import warnings
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from scipy.sparse.linalg import cg as scipy_cg
 from torch.testing import assert_close
 
 from krepes.engine.cg import conjugate_gradient
-from krepes.engine.damping import GRID, mean_diagonal, solve_linear
+from krepes.engine.damping import GRID, expand, mean_diagonal
+from krepes.engine.linear import solve_linear
 from krepes.engine.moments import moments_of
 from krepes.engine.solvers import solve
 from krepes.errors import ConvergenceWarning, InvalidInputError, NonConvexOuterError
@@ -21,6 +23,7 @@ from krepes.objectives.barlow_twins import BarlowTwins
 from krepes.objectives.base import Linearisation, RowObjective
 from krepes.objectives.byol import BYOL
 from krepes.objectives.custom import LeastSquares
+from krepes.objectives.parts import sample_of
 from krepes.objectives.simclr import SimCLR
 from krepes.objectives.streaming import MemoryRows
 from krepes.objectives.triplets import SpectralTriplets
@@ -372,3 +375,50 @@ def test_the_error_of_a_sampled_curvature_is_told_as_it_is(make, generator):
     assert torch.equal(solve(exact, rows, theta, **how).theta, solve(make(batch=20), rows, theta, **how).theta)
     stored = type(sampled).from_dict(json.loads(json.dumps(sampled.to_dict())), sampled.theta0, sampled.theta)
     assert stored.curvature_error == sampled.curvature_error
+
+
+class Counted(MemoryRows):
+    """Rows that count the batches that were read."""
+
+    read: ClassVar[int] = 0
+
+    def batches(self, size, chosen=None):
+        for part in super().batches(size, chosen):
+            Counted.read += 1
+            yield part
+
+
+@pytest.mark.parametrize("make", [SimCLR, lambda **how: SpectralTriplets(rho=0.1, **how)])
+def test_a_damping_is_searched_on_the_rows_of_the_curvature(make, generator, monkeypatch):
+    """The search reads no other row, and its step is judged by all of them."""
+    few = rbf_rows(generator, n=400)
+    rows = Counted(few.Kbar, few.K)
+    theta = torch.randn(13, 3, dtype=torch.float64, generator=generator)
+    objective = make(batch=20, curvature_rows=200)
+    expansion = expand(objective, rows, theta, max_iterations=100)
+    estimate = expansion.linearisation.estimate
+    chosen = torch.cat(list(few.batches(20, sample_of(objective, 400))), dim=1)
+    alone = replace(objective, curvature_rows=10**6)
+    if make is SimCLR:  # negatives of triplets are drawn by the number of a batch
+        assert float(estimate(theta)) == pytest.approx(float(alone.value(MemoryRows(chosen, few.K), theta)), rel=1e-12)
+    monkeypatch.setattr(Counted, "read", 0)
+    best, tried = expansion.search(tol=1e-6)
+    products = sum(trial.iterations + 2 for trial in tried)
+    assert Counted.read <= 10 * (products + len(tried) + 1) + 20  # ten batches are the sample's, twenty are all
+    assert best.loss == pytest.approx(float(objective.value(few, theta + best.solution.x)), rel=1e-12)
+    assert best.loss < expansion.linearisation.value
+
+
+def test_a_sample_that_misleads_the_search_is_not_believed(generator):
+    """Where the step that the sample would take does not lower the loss of all rows, all rows decide."""
+    rows = rbf_rows(generator, n=400)
+    theta = torch.randn(13, 3, dtype=torch.float64, generator=generator)
+    whole = expand(SimCLR(batch=20), rows, theta, max_iterations=100)
+    lie = replace(whole.linearisation, estimate=lambda at: -(at - theta).norm())
+    believed, honest = replace(whole, linearisation=lie).search(tol=1e-6)[0], whole.search(tol=1e-6)[0]
+    assert (
+        believed.loss > honest.loss
+    )  # the longest step that the grid has: a lower loss than before, and not the lowest
+    lie = replace(lie, value=(believed.loss + honest.loss) / 2)
+    best = replace(whole, linearisation=lie).search(tol=1e-6)[0]
+    assert (best.damping, best.loss) == (honest.damping, honest.loss)

@@ -15,7 +15,8 @@ from typing import Generic
 import torch
 from torch import Tensor
 
-from krepes.engine.cg import LinearSolution, conjugate_gradient
+from krepes.engine.cg import LinearSolution
+from krepes.engine.linear import solve_directly, solve_linear
 from krepes.engine.solution import DampingTrial
 from krepes.errors import InvalidInputError, NonConvexOuterError
 from krepes.objectives.base import Data, Linearisation, Objective
@@ -52,7 +53,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Expansion(Generic[Data]):
-    """An objective linearised at ``theta`` ``(q + 1, h)``; ``unit`` is the mean diagonal of its ``H``."""
+    """An objective linearised at ``theta`` ``(q + 1, h)``; ``unit`` is the mean diagonal of its ``H``.
+
+    ``sampled`` says whether losses are of the rows that ``H`` was taken of, as far as those are a sample.
+    """
 
     objective: Objective[Data]
     data: Data
@@ -60,6 +64,7 @@ class Expansion(Generic[Data]):
     linearisation: Linearisation
     unit: float
     max_iterations: int
+    sampled: bool = False
 
     def attempt(self, damping: float, *, tol: float, near: Attempt | None = None, once: bool = False) -> Attempt:
         """Return the step at a relative ``damping``, its solve started from the one ``near`` it.
@@ -68,15 +73,25 @@ class Expansion(Generic[Data]):
         """
         lin, absolute = self.linearisation, damping * self.unit
         if once and lin.solve is not None:
-            solution = _directly(lin, -lin.gradient, absolute, tol, rounds=1)
+            solution = solve_directly(lin, -lin.gradient, absolute, tol, rounds=1)
         else:
             x0 = None if near is None else near.solution.x
             solution = solve_linear(lin, -lin.gradient, absolute, x0=x0, tol=tol, max_iterations=self.max_iterations)
-        loss = float(self.objective.value(self.data, self.theta + solution.x).detach())
-        loss = loss if math.isfinite(loss) else math.inf
+        return self._judged(damping, solution)
+
+    def _judged(self, damping: float, solution: LinearSolution) -> Attempt:
+        """Return a solved step with the loss after it."""
+        lin, absolute, theta = self.linearisation, damping * self.unit, self.theta + solution.x
+        loss = self._loss(theta)
         predicted = float((lin.gradient * solution.x).sum()) + 0.5 * _curvature(solution, lin.gradient, absolute)
         gain = (loss - lin.value) / predicted if predicted else math.nan
-        return Attempt(damping, absolute, solution, loss, gain, self.objective.near(self.data, self.theta + solution.x))
+        return Attempt(damping, absolute, solution, loss, gain, self.objective.near(self.data, theta))
+
+    def _loss(self, theta: Tensor) -> float:
+        """Return the loss at ``theta`` ``(q + 1, h)``, of all rows or of a sample; what is not finite is infinite."""
+        estimate = self.linearisation.estimate if self.sampled else None
+        loss = float((self.objective.value(self.data, theta) if estimate is None else estimate(theta)).detach())
+        return loss if math.isfinite(loss) else math.inf
 
     def refined(self, attempt: Attempt) -> tuple[Attempt, float | None]:
         """Return the step by a sample's curvature, brought nearer to that by the curvature of all rows, and its error.
@@ -120,8 +135,18 @@ class Expansion(Generic[Data]):
         solve that stopped early is finished unless its loss is far from the lowest (`CLOSE`, `CLEAR`). Where one that
         was finished does not reach its residual, smaller dampings would not either: the search ends there, and such a
         step is taken only if no other is left.
+
+        Where the curvature is of a sample of the rows, losses are compared on the sample, and the step of the lowest is
+        judged by all rows: if it does not lower their loss, the search is made again with all of them.
         """
-        direct = self.linearisation.solve is not None
+        lin = self.linearisation
+        if lin.estimate is not None and not self.sampled:
+            few = replace(self, linearisation=replace(lin, value=float(lin.estimate(self.theta))), sampled=True)
+            best, trials = few.search(tol=tol)
+            best = self._judged(best.damping, best.solution)
+            if best.loss < lin.value:
+                return best, trials
+        direct = lin.solve is not None
         tried: list[Attempt] = []
         loose = max(tol, LOOSE) if direct else tol
         for damping in GRID:
@@ -209,65 +234,6 @@ def mean_diagonal(linearisation: Linearisation, *, probes: int = 4, seed: int = 
             f"more of it into `inner`, until `outer` is convex in inner(Z)."
         )
     return mean
-
-
-def solve_linear(
-    linearisation: Linearisation,
-    b: Tensor,
-    damping: float,
-    *,
-    x0: Tensor | None = None,
-    tol: float = 1e-8,
-    max_iterations: int = 1000,
-) -> LinearSolution:
-    """Solve ``(H + damping·I) x = b``: directly where the objective knows how, and by conjugate gradients.
-
-    Args:
-        linearisation: Of an objective.
-        b: Right-hand side, ``(q + 1, h)``.
-        damping: Absolute.
-        x0: Start of the iteration; a direct solve that reaches ``tol`` has no use for it.
-        tol: On the recomputed residual, relative to ``|b|``.
-        max_iterations: Of conjugate gradients.
-
-    Returns:
-        The solution, converged or not.
-    """
-    if linearisation.solve is None:
-        P = None if linearisation.preconditioner is None else linearisation.preconditioner(damping)
-        return conjugate_gradient(
-            linearisation.H, b, damping, preconditioner=P, x0=x0, tol=tol, max_iterations=max_iterations
-        )
-    found = _directly(linearisation, b, damping, tol)
-    if found.converged or linearisation.preconditioner is None:
-        return found
-    # A direct solve divides by the damping and loses digits where it is small; iterations win them back.
-    starts = [x for x in (found.x if found.residual < 1 else None, x0) if x is not None]
-    P = linearisation.preconditioner(damping)
-    more = conjugate_gradient(
-        linearisation.H,
-        b,
-        damping,
-        preconditioner=P,
-        x0=next(iter(starts), None),
-        tol=tol,
-        max_iterations=max_iterations,
-    )
-    return more if more.residual < found.residual else found
-
-
-def _directly(linearisation: Linearisation, b: Tensor, damping: float, tol: float, rounds: int = 3) -> LinearSolution:
-    """Return what the objective's own solve finds, refined while that helps, in so many rounds at most."""
-    assert linearisation.solve is not None
-    x, r, scale = torch.zeros_like(b), b, max(float(b.norm()), torch.finfo(b.dtype).tiny)
-    history: list[float] = []
-    while len(history) < rounds and (not history or history[-1] > tol):
-        x = x + linearisation.solve(r, damping, tol * scale / max(float(r.norm()), tol * scale))
-        r = b - (linearisation.H @ x + damping * x)
-        history.append(float(r.norm()) / scale)
-        if history[-1] > (history[-2] if len(history) > 1 else 1.0) / 10:
-            break  # what one round does not win, the next will not
-    return LinearSolution(x, r, history[-1], len(history), history[-1] <= tol, tuple(history))
 
 
 def _curvature(solution: LinearSolution, gradient: Tensor, damping: float) -> float:

@@ -147,8 +147,16 @@ class Residual(Objective[Any]):
 
             return LinearOperator(product, tuple(theta.shape), None if H.diagonal is None else H.diagonal[:q])
 
-        H, whole = free(found.H), None if found.whole is None else free(found.whole)
-        return Linearisation(found.value, found.gradient[:q], H, _preconditioner(data, H), rows=found.rows, whole=whole)
+        H, estimate = free(found.H), found.estimate
+        return Linearisation(
+            found.value,
+            found.gradient[:q],
+            H,
+            _preconditioner(data, H),
+            rows=found.rows,
+            whole=None if found.whole is None else free(found.whole),
+            estimate=None if estimate is None else lambda A: estimate(self.whole(A)),
+        )
 
 
 def moved(data: Any, A: Tensor) -> float:

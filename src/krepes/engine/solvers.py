@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_finite, require_range
-from krepes.engine.damping import Attempt, Expansion, expand, solve_linear
+from krepes.engine.damping import Attempt, Expansion, expand
+from krepes.engine.linear import solve_linear
 from krepes.engine.solution import DampingTrial, Solution, Step
 from krepes.errors import ConvergenceWarning, InvalidInputError
 from krepes.objectives.base import Data, Objective

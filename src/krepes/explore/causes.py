@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from krepes.engine.damping import solve_linear
+from krepes.engine.linear import solve_linear
 from krepes.engine.moments import Moments
 from krepes.explore.compressed import Compressed, of_products
 from krepes.explore.room import Array

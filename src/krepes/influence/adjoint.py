@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from krepes._checks import require_range
-from krepes.engine.damping import solve_linear
+from krepes.engine.linear import solve_linear
 from krepes.engine.residual import Residual
 from krepes.errors import ConvergenceWarning
 from krepes.influence.outcomes import Outcome

@@ -60,6 +60,7 @@ class Linearisation:
             ``tol`` as far as it iterates at all; ``None`` where CG is the way.
         rows: Rows that ``H`` was taken of; ``None`` where none are needed.
         whole: The operator over all rows, where ``H`` is of a sample of them; a product with it costs a pass.
+        estimate: From ``Θ`` to the loss of the rows that ``H`` was taken of, where they are a sample.
     """
 
     value: float
@@ -69,6 +70,7 @@ class Linearisation:
     solve: Callable[[Tensor, float, float], Tensor] | None = None
     rows: int | None = None
     whole: LinearOperator | None = None
+    estimate: Callable[[Tensor], Tensor] | None = None
 
 
 Data = TypeVar("Data", Moments, RowSource, contravariant=True)

@@ -88,10 +88,14 @@ class Part:
         found: Sums = getattr(self, work)(objective, *given)
         return found
 
-    def value(self, objective: Batched, theta: Tensor) -> Sums:
-        """Return the loss at ``theta`` ``(q + 1, h)``."""
-        terms = [w * loss.value(Kbar @ theta) for _, w, loss, Kbar in self._weighted(objective, theta)]
-        return {"value": torch.stack(terms).sum()} if terms else {}
+    def value(self, objective: Batched, theta: Tensor, whole: bool) -> Sums:
+        """Return the loss at ``theta`` ``(q + 1, h)``, of all batches or of those that curvature is taken of."""
+        chosen = None if whole else sample_of(objective, self.rows.n)
+        total: Tensor | None = None  # a list of terms would lie between the blocks of rows, and pin what they free
+        for _, w, loss, Kbar in self._weighted(objective, theta, chosen):
+            term = w * loss.value(Kbar @ theta)
+            total = term if total is None else total + term
+        return {} if total is None else {"value": total}
 
     def gradient(self, objective: Batched, theta: Tensor) -> Sums:
         """Return the gradient in ``theta``, ``(q + 1, h)``."""
@@ -134,15 +138,20 @@ class Part:
     def _numbers(self, objective: Batched) -> list[int]:
         return list(range(*self.us.span(-(-self.rows.n // objective.batch))))
 
-    def _weighted(self, objective: Batched, theta: Tensor) -> Iterator[tuple[int, float, Any, Tensor]]:
+    def _weighted(
+        self, objective: Batched, theta: Tensor, chosen: list[int] | None = None
+    ) -> Iterator[tuple[int, float, Any, Tensor]]:
         n, numbers = self.rows.n, self._numbers(objective)
+        counted = n
+        if chosen is not None:
+            counted, numbers = rows_of(chosen, n, objective.batch), sorted(set(chosen) & set(numbers))
         for number, Kbar in zip(numbers, self.rows.batches(objective.batch, numbers), strict=True):
             if number == numbers[0] and Kbar.shape[2] != theta.shape[0]:
                 raise InvalidInputError(
                     f"theta {tuple(theta.shape)} does not fit augmented rows {tuple(Kbar.shape)}: it needs "
                     f"{Kbar.shape[2]} rows, one for each landmark point and one for the shift."
                 )
-            yield number, Kbar.shape[1] * objective.scale(n) / n, objective.batch_loss(number, Kbar), Kbar
+            yield number, Kbar.shape[1] * objective.scale(n) / counted, objective.batch_loss(number, Kbar), Kbar
 
 
 def sample_of(objective: Batched, n: int) -> list[int]:

@@ -74,7 +74,7 @@ class StreamedObjective(RowObjective):
 
     def value(self, data: RowSource, theta: Tensor) -> Tensor:
         """Return the loss, a scalar tensor, at ``theta`` ``(q + 1, h)``."""
-        return self._sums(data)("value", self, theta)["value"]
+        return self._sums(data)("value", self, theta, True)["value"]
 
     def gradient(self, data: RowSource, theta: Tensor) -> Tensor:
         """Return the gradient in ``theta``, ``(q + 1, h)``."""
@@ -102,6 +102,7 @@ class StreamedObjective(RowObjective):
             preconditioner=kronecker(sums["M"], sums["S"]) if "M" in sums else None,
             rows=rows,
             whole=operator(True, None) if rows < data.n else None,
+            estimate=(lambda at: do("value", self, at, False)["value"]) if rows < data.n else None,
         )
 
     def _sums(self, data: RowSource) -> Callable[..., dict[str, Tensor]]:

@@ -71,6 +71,7 @@ class SpectralTriplets(StreamedObjective):
         """Return value, gradient and curvature at ``theta``."""
         theta = theta.detach()
         part, ridge = super().linearise(data, theta), self._ridge(data, theta)
+        estimate = part.estimate
         assert part.H.diagonal is not None
         diagonal = torch.nn.functional.pad(2 * self.rho * data.K.diagonal(), (0, 1))[:, None]
 
@@ -83,6 +84,7 @@ class SpectralTriplets(StreamedObjective):
             gradient=part.gradient + ridge,
             H=ridged(part.H, part.H.diagonal + diagonal),
             whole=None if part.whole is None else ridged(part.whole, None),
+            estimate=None if estimate is None else lambda at: estimate(at) + 0.5 * (at * self._ridge(data, at)).sum(),
         )
 
     def _ridge(self, data: RowSource, v: Tensor) -> Tensor:  # 2 ρ K0 v, the shift left free

@@ -1,7 +1,7 @@
-"""Other draws of landmarks without another pass: a random half of a model's own, on the same kernel rows.
+"""Other models without another pass, on the same kernel rows: of a random half of the landmarks, or of their moments.
 
 Moments and rows of some landmarks are parts of those of all, so that a step on them is, to round-off, that of a model
-fitted with these landmarks alone.
+fitted with these landmarks alone; and moments are sums over rows.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from krepes.engine.moments import Moments
+from krepes.engine.moments import Moments, MomentSum
 from krepes.engine.rowstore import RowStore
 from krepes.model import Krepes
+
+PIECE = 512
+"""Samples whose rows are added at once."""
 
 
 def half_models(model: Krepes, draws: int, *, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -40,6 +44,25 @@ def half_models(model: Krepes, draws: int, *, seed: int) -> Iterator[tuple[Tenso
         found = part.solved(part.data_, damping=model.solution_.damping, relative=True)
         moved = (found.theta - found.theta0)[:-1].unflatten(0, (p, len(kept)))  # (p, m / 2, h)
         yield kept, torch.linalg.vector_norm(moved, dim=(0, 2))
+
+
+def of_moments(model: Krepes, objective: Any) -> Krepes:
+    """Return a model of an objective of moments over the rows that a model of a row objective kept.
+
+    Args:
+        model: Fitted, with its rows.
+        objective: A name or an objective.
+
+    Returns:
+        The model that a pass of its own would give, to the round-off of rows in float32.
+    """
+    assert isinstance(model.data_, RowStore)
+    sums = MomentSum(model.data_.K)
+    for Kbar in model.data_.batches(PIECE):
+        sums.add(Kbar)
+    summed = copy.copy(model)
+    summed.data_ = sums.moments()
+    return summed.refit(objective=objective)
 
 
 def part_of(data: Moments | RowStore | None, points: Tensor) -> Moments | RowStore | None:

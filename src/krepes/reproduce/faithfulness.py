@@ -26,7 +26,7 @@ from krepes.reproduce.faithfulness_claims import (
     times,
     times_matched,
 )
-from krepes.reproduce.probes import LABELLED
+from krepes.reproduce.probes import labelled_rows
 from krepes.reproduce.trial import Experiment, Trial, side_by_side
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _measures(trial: Trial, made: Experiment, loss: str, preset: str | None) -> 
     """Return what the paper reports under every reading, with ceilings and the deletion of other rankings beside."""
     h = min(FrozenEncoder(made.encoder).encode(made.test[:1]).shape[1], WIDEST[trial.scale.name])
     model = trial.fit(made, objective=loss, h=h, preset=preset)
-    X_train = made.train(LABELLED)
+    X_train = made.train(labelled_rows(made))
     probes = faithfulness(model, X_train, made.labels[0][: len(X_train)], made.test, made.labels[1])
     values: Any = probes.groupby("measure")[["estimate", "ceiling"]].mean()
     found = [(name, float(values.loc[name, "estimate"])) for name in ("surrogate accuracy", "encoder accuracy")]
@@ -152,7 +152,8 @@ FAITHFULNESS = Target(
     paper=paper(),
     note="`setting` is ours or the paper's preset, at the same sizes; checks and figure are of ours. Encoders are "
     "trained here with the loss that is explained; h is the width of the encoder's embedding, at most "
-    "250; both probes see 10,000 labels; accuracy gaps are shares, not points. The paper does not say what its tau "
+    "250; both probes see 10,000 labels, 5,000 of pictures; accuracy gaps are shares, not points. The paper does not "
+    "say what its tau "
     "runs over: flattened it ranks all pairs of a sample and a class, over classes the classes of a sample, over "
     "samples the samples of a class, averaged over classes, a rare one as much as a common one. Its ceiling is the "
     "agreement of two probes on the encoder, each trained on one half of the labels. Nor does it say how the k-NN "

@@ -7,14 +7,19 @@ from typing import Any
 from torch import Tensor
 
 from krepes.audit.probes import probe
-from krepes.encoders import FrozenEncoder
+from krepes.encoders import ConvNet, FrozenEncoder, ResNet
 from krepes.model import Krepes
 from krepes.reproduce.trial import Experiment
 
-LABELLED = 10_000
-"""Training rows with labels that a probe sees, at most."""
+LABELLED, PICTURES = 10_000, 5_000
+"""Training rows with labels that a probe sees, at most; fewer of pictures, whose kernel rows are dear."""
 KERNELS = 3
 """Whose rows are kept: a table of objectives takes a fit for moments, one for rows and one of its own."""
+
+
+def labelled_rows(made: Experiment) -> int:
+    """Return how many training rows with labels a probe sees: of the encoder and of its models, the same."""
+    return min(made.stream.n, PICTURES if isinstance(made.encoder, (ResNet, ConvNet)) else LABELLED)
 
 
 class ModelProbe:
@@ -25,11 +30,11 @@ class ModelProbe:
 
     Args:
         made: The experiment, whose test samples are judged.
-        labelled: Training rows with labels, at most.
+        labelled: Training rows with labels, at most; by default `labelled_rows`.
     """
 
-    def __init__(self, made: Experiment, labelled: int = LABELLED) -> None:
-        self.made, self.samples = made, (made.train(labelled), made.test)
+    def __init__(self, made: Experiment, labelled: int | None = None) -> None:
+        self.made, self.samples = made, (made.train(labelled_rows(made) if labelled is None else labelled), made.test)
         self._kept: list[tuple[Any, list[Tensor]]] = []
 
     def __call__(self, model: Krepes) -> float:
@@ -47,13 +52,13 @@ class ModelProbe:
         return found
 
 
-def probe_model(model: Krepes, made: Experiment, labelled: int = LABELLED) -> float:
+def probe_model(model: Krepes, made: Experiment, labelled: int | None = None) -> float:
     """Return the accuracy of a probe on a kernel model's embeddings of the test samples."""
     return ModelProbe(made, labelled)(model)
 
 
-def probe_encoder(made: Experiment, labelled: int = LABELLED) -> float:
+def probe_encoder(made: Experiment, labelled: int | None = None) -> float:
     """Return the accuracy of a probe on the encoder's own embeddings of the test samples."""
     encoder = FrozenEncoder(made.encoder)
-    Z = encoder.encode(made.train(labelled)).float().numpy()
+    Z = encoder.encode(made.train(labelled_rows(made) if labelled is None else labelled)).float().numpy()
     return probe(Z, made.labels[0][: len(Z)], encoder.encode(made.test).float().numpy(), made.labels[1])

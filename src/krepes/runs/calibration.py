@@ -218,7 +218,10 @@ def solve_seconds(model: Krepes, width: int) -> float:
     spent = time.perf_counter() - started
     if isinstance(objective, MomentObjective):
         return spent
-    # A product costs about two values, and is taken of some of the rows; values are of all of them.
-    values, products = 2.0 + sum(len(step.grid) or 1 for step in found.steps), 2.0 * found.iterations
+    # A product costs about two values. Where it is of a sample, so are the values of a search, and of all rows are the
+    # expansion (two values), the loss of the step and of the corrected one, and two products that tell its error.
+    tries, products = sum(len(step.grid) or 1 for step in found.steps), 2 * found.iterations
     sampled = min(model.n_samples_, getattr(objective, "curvature_rows", model.n_samples_))
-    return spent * (values * model.n_samples_ + products * sampled) / (n * (values + products))
+    of_all = 8 if sampled < model.n_samples_ else 2
+    work = of_all * model.n_samples_ + (tries + products) * sampled
+    return spent * work / (n * (2 + tries + products))
