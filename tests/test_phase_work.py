@@ -12,6 +12,7 @@ from krepes import Krepes
 from krepes.attribution import attribute
 from krepes.engine.phases import Phases
 from krepes.influence import How, influence_of, similarity
+from krepes.kernels import RBF
 from krepes.kernels.entk import EmpiricalNTK
 from krepes.views import GaussianNoise, ViewStream
 
@@ -127,3 +128,13 @@ def test_answers_ask_for_one_kernel_value_a_row_and_point(values):
     assert values == {"rows": (3 * 2 * n + 20) * POINTS, "gram": POINTS**2}, (
         "one pass a draw, and the samples asked about"
     )
+
+
+def test_a_solve_shows_which_damping_it_tries(capsys):
+    X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    shown = {"m": 8, "h": 2, "augment": GaussianNoise(0.1)}
+    Krepes(RBF(2.0), progress=True, **shown).fit(X)
+    said = capsys.readouterr().err
+    assert "damping 1e+04: loss" in said and "solve: " in said
+    Krepes(RBF(2.0), progress=False, **shown).fit(X)
+    assert capsys.readouterr().err == ""

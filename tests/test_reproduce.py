@@ -248,7 +248,8 @@ def test_models_that_share_a_kernel_are_probed_over_the_same_rows(tmp_path, monk
     trial = Trial(scale, 0, None, tmp_path)
     made = trial.experiment("digits")
     first, other = trial.fit(made), trial.fit(made, landmarks="uniform")
-    models, asked = [first, other, first.refit(objective="vicreg"), first.refit(h=2)], []
+    again = trial.fit(made, objective="vicreg")  # another pass over the same landmarks
+    models, asked = [first, other, first.refit(objective="vicreg"), again, first.refit(h=2)], []
     rows = Krepes.model_rows
     monkeypatch.setattr(Krepes, "model_rows", lambda self, X: asked.append(len(X)) or rows(self, X))
     accuracy = ModelProbe(made, 100)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from krepes.engine.cg import LinearSolution
 from krepes.engine.linear import solve_directly, solve_linear
+from krepes.engine.phases import tell
 from krepes.engine.solution import DampingTrial
 from krepes.errors import InvalidInputError, NonConvexOuterError
 from krepes.objectives.base import Data, Linearisation, Objective
@@ -83,6 +84,7 @@ class Expansion(Generic[Data]):
         """Return a solved step with the loss after it."""
         lin, absolute, theta = self.linearisation, damping * self.unit, self.theta + solution.x
         loss = self._loss(theta)
+        tell(f"damping {damping:.2g}: loss {loss:.6g}, before {lin.value:.6g}")
         predicted = float((lin.gradient * solution.x).sum()) + 0.5 * _curvature(solution, lin.gradient, absolute)
         gain = (loss - lin.value) / predicted if predicted else math.nan
         return Attempt(damping, absolute, solution, loss, gain, self.objective.near(self.data, theta))
@@ -121,6 +123,7 @@ class Expansion(Generic[Data]):
         lin, size = self.linearisation, float(x.norm())
         if lin.whole is None or size == 0:
             return None
+        tell("what the curvature of all rows adds")
         left = -lin.gradient - (lin.whole @ x + damping * x)
         missing = solve_linear(lin, left, damping, tol=ESTIMATE, max_iterations=self.max_iterations).x
         return missing, float(missing.norm()) / size

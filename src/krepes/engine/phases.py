@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -13,7 +14,15 @@ from krepes.encoders.frozen import FrozenEncoder
 
 KERNEL, REFERENCE, SELECTION, LANDMARKS, PASS, SOLVE = "kernel", "reference", "selection", "landmarks", "pass", "solve"
 """In the order of a fit."""
-UNCOUNTED = "{desc}: {n_fmt}{unit} [{elapsed}]"
+UNCOUNTED = "{desc}: {n_fmt}{unit} [{elapsed}{postfix}]"
+_watching: ContextVar[Callable[[str], None] | None] = ContextVar("_watching", default=None)
+
+
+def tell(words: str) -> None:
+    """Show how far the open phase has come, such as the damping that is tried; without a bar nothing happens."""
+    watching = _watching.get()
+    if watching is not None:
+        watching(words)
 
 
 @dataclass(frozen=True)
@@ -67,9 +76,11 @@ class Phases:
         ) as bar:
             if self.encoder is not None:
                 self.encoder.watch = bar.update
+            token = _watching.set(bar.set_postfix_str)
             try:
                 yield
             finally:
+                _watching.reset(token)
                 if self.encoder is not None:
                     self.encoder.watch = None
         self.spent[name] = Spent(self._samples() - before, time.perf_counter() - started)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 from torch import Tensor
 
 from krepes.audit.probes import probe
@@ -26,7 +25,8 @@ class ModelProbe:
     """Accuracies of probes on the embeddings of kernel models; those that share a kernel share its rows.
 
     Models of many objectives over the same landmarks differ by their coefficients alone: rows of all samples, which
-    are most of the work, are made once for them.
+    are most of the work, are made once for them. Two fits share a kernel if that between their landmark points is the
+    same to the last bit.
 
     Args:
         made: The experiment, whose test samples are judged.
@@ -35,7 +35,7 @@ class ModelProbe:
 
     def __init__(self, made: Experiment, labelled: int | None = None) -> None:
         self.made, self.samples = made, (made.train(labelled_rows(made) if labelled is None else labelled), made.test)
-        self._kept: list[tuple[Any, list[Tensor]]] = []
+        self._kept: list[tuple[Tensor, list[Tensor]]] = []
 
     def __call__(self, model: Krepes) -> float:
         """Return the accuracy of one model."""
@@ -45,10 +45,10 @@ class ModelProbe:
 
     def _rows(self, model: Krepes) -> list[Tensor]:
         """Return rows of training and of test samples; those of the last few kernels are kept."""
-        found = next((rows for of, rows in self._kept if of is model.prepared_), None)
+        found = next((rows for K, rows in self._kept if torch.equal(K, model.K_mm_)), None)
         if found is None:
             found = [model.model_rows(X) for X in self.samples]
-            self._kept = [*self._kept[1 - KERNELS :], (model.prepared_, found)]
+            self._kept = [*self._kept[1 - KERNELS :], (model.K_mm_, found)]
         return found
 
 
