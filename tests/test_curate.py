@@ -255,7 +255,18 @@ def test_differences_are_taken_seed_by_seed():
     low, high = stats.t.interval(0.95, 2, loc=-1.0, scale=0.1 / np.sqrt(3))
     assert (row["mean"], row["low"], row["high"]) == pytest.approx((-1.0, low, high))
     assert found.times.iloc[0].tolist() == [ASKED, pytest.approx(30.0), pytest.approx(10.0)]
-    assert "30.0 times as far as random rows on average and 10.0 times" in found.sentence()
+    said = found.sentence()
+    assert "moved by -1 on average, random rows +0.0333 [-0.254, +0.32], and 10.0 times as far as a single" in said
+    assert "beyond random rows by -1.03 [" in said and "which is more than chance" in said
+    arms[RANDOM] = base - [0.3, 0.25, 0.35]
+    lines = [(ASKED, arm, seed, x) for arm, values in arms.items() for seed, x in enumerate(values)]
+    found = summed_up(pd.DataFrame(lines, columns=["samples", "arm", "seed", "value"]))
+    assert "3.3 times as far as random rows on average, and" in found.sentence()
+    arms[PROPOSED] = base - [0.9, -1.0, 0.1]
+    lines = [(ASKED, arm, seed, x) for arm, values in arms.items() for seed, x in enumerate(values)]
+    assert (
+        "which may be chance" in summed_up(pd.DataFrame(lines, columns=["samples", "arm", "seed", "value"])).sentence()
+    )
 
 
 def test_verify_is_refused_before_any_work(table, run, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,15 +61,29 @@ class Verification:
         parts = []
         for samples, mean, single in self.times.itertuples(index=False):
             part = self.summary[self.summary["samples"] == samples].set_index("difference")
-            row = part.loc[_minus(PROPOSED, RANDOM)]
-            moved = part.loc[_minus(PROPOSED, ALL)]
+            beyond, moved, others = (
+                part.loc[_minus(*pair)] for pair in ((PROPOSED, RANDOM), (PROPOSED, ALL), (RANDOM, ALL))
+            )
+            # A ratio to what may be nothing says nothing: it can be of any size.
+            compared = f"random rows {_told_of(others)}"
+            if _clear(others):
+                compared = f"{mean:.1f} times as far as random rows on average"
+            verdict = "which is more than chance" if _clear(beyond) else "which may be chance"
             parts.append(
-                f"on {samples} it moved by {moved['mean']:+.3g} on average, {mean:.1f} times as far as random rows on "
-                f"average and {single:.1f} times as far as a single random removal; beyond random rows by "
-                f"{row['mean']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
+                f"on {samples} it moved by {moved['mean']:+.3g} on average, {compared}, and {single:.1f} times as far "
+                f"as a single random removal; beyond random rows by {_told_of(beyond)}, {verdict}"
             )
         seeds = self.values["seed"].nunique()
         return f"Trained again without the proposed rows, {seeds} seeds: " + "; ".join(parts) + "."
+
+
+def _clear(row: Any) -> bool:
+    """Return whether an interval leaves out zero."""
+    return bool(row["low"] > 0 or row["high"] < 0)
+
+
+def _told_of(row: Any) -> str:
+    return f"{row['mean']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
 
 
 def verify_removal(
