@@ -7,6 +7,8 @@ they could rank them says the encoder itself: two probes on it, each trained on 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -72,24 +74,57 @@ def faithfulness_of(
         row per class). ``ceiling`` is the agreement of two probes on the encoder, each trained on one half of the
         labelled rows, and missing where a half shows a single class.
     """
-    names, (train, test) = shared_codes(training=labels_train, test=labels_test)
-    probes = [LinearProbe.fit(E, train) for E, _ in (surrogate, encoder)]
-    (decision_s, P_s), (decision_e, P_e) = (
-        (probe.decide(E), probe.probabilities(E)) for probe, (_, E) in zip(probes, (surrogate, encoder), strict=True)
-    )
-    require_count(test, len(P_s), "test labels")
-    right_s, right_e = (decision == test for decision in (decision_s, decision_e))
-    same = _ceiling(encoder, train)
-    same_decision = None if same is None else float((same[0].argmax(1) == same[1].argmax(1)).double().mean())
-    rows = [
-        _row("surrogate accuracy", share_interval(right_s.double()), len(test)),
-        _row("encoder accuracy", share_interval(right_e.double()), len(test)),
-        _row("accuracy gap", mean_interval(right_s.double() - right_e.double()), len(test)),
-        _row("same decision", share_interval((decision_s == decision_e).double()), len(test), same_decision),
-        *_taus(P_s, P_e, same, [names[int(code)] for code in train.unique()]),
-    ]
-    # Classes are the user's own values: beside the missing ones of the first rows, numbers would turn into floats.
-    return pd.DataFrame(rows, columns=COLUMNS).assign(**{"class": pd.Series([row[1] for row in rows], dtype=object)})
+    return EncoderProbes.fit(encoder, labels_train, labels_test).compared(surrogate)
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderProbes:
+    """What probes on the encoder say, once for all models that are compared with it.
+
+    Attributes:
+        names: Classes, by their codes.
+        train: Codes of the training samples, ``(n,)``.
+        test: Codes of the test samples, ``(t,)``.
+        decision: Of a probe on the encoder, ``(t,)``.
+        P: Its probabilities, ``(t, C)``.
+        same: Those of two probes on the encoder, each trained on half of the labelled rows; ``None`` where a half shows
+            a single class.
+    """
+
+    names: Sequence[Any]
+    train: Tensor
+    test: Tensor
+    decision: Tensor
+    P: Tensor
+    same: tuple[Tensor, Tensor] | None
+
+    @classmethod
+    def fit(cls, encoder: tuple[Tensor, Tensor], labels_train: Labels, labels_test: Labels) -> EncoderProbes:
+        """Fit the probes; `faithfulness_of` has the arguments."""
+        names, (train, test) = shared_codes(training=labels_train, test=labels_test)
+        probe = LinearProbe.fit(encoder[0], train)
+        require_count(test, len(encoder[1]), "test labels")
+        same = _ceiling(encoder, train)
+        return cls(names, train, test, probe.decide(encoder[1]), probe.probabilities(encoder[1]), same)
+
+    def compared(self, surrogate: tuple[Tensor, Tensor]) -> pd.DataFrame:
+        """Return how a probe on a model's embeddings, ``(n, h)`` and ``(t, h)``, compares; see `faithfulness_of`."""
+        probe = LinearProbe.fit(surrogate[0], self.train)
+        decision, P = probe.decide(surrogate[1]), probe.probabilities(surrogate[1])
+        require_count(self.test, len(P), "test labels")
+        right_s, right_e = (found == self.test for found in (decision, self.decision))
+        same, t = self.same, len(self.test)
+        same_decision = None if same is None else float((same[0].argmax(1) == same[1].argmax(1)).double().mean())
+        rows = [
+            _row("surrogate accuracy", share_interval(right_s.double()), t),
+            _row("encoder accuracy", share_interval(right_e.double()), t),
+            _row("accuracy gap", mean_interval(right_s.double() - right_e.double()), t),
+            _row("same decision", share_interval((decision == self.decision).double()), t, same_decision),
+            *_taus(P, self.P, same, [self.names[int(code)] for code in self.train.unique()]),
+        ]
+        # Classes are the user's own values: beside the missing ones of the first rows, numbers would turn into floats.
+        of_class = pd.Series([row[1] for row in rows], dtype=object)
+        return pd.DataFrame(rows, columns=COLUMNS).assign(**{"class": of_class})
 
 
 def _taus(P: Tensor, Q: Tensor, same: tuple[Tensor, Tensor] | None, names: list[Any]) -> list[tuple[Any, ...]]:

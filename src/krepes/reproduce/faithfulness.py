@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from krepes.audit import deletion_readings, faithfulness
+from krepes.audit import deletion_readings
 from krepes.audit.deletions import ANY
+from krepes.audit.faithfulness import EncoderProbes
 from krepes.encoders import FrozenEncoder
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, PURPLE, new_figure, styled
 from krepes.reproduce.base import Findings, Target
@@ -46,17 +47,24 @@ def run(trial: Trial) -> Findings:
     parts = []
     for name in DATA:
         for loss in LOSSES:
-            found = side_by_side(partial(_measures, trial, trial.experiment(name, loss), loss))
+            made = trial.experiment(name, loss)
+            found = side_by_side(partial(_measures, trial, made, _encoder_probes(made), loss))
             parts.append(found.assign(data=name, loss=loss))
     return Findings(pd.concat(parts, ignore_index=True)[[*KEYS, "value"]])
 
 
-def _measures(trial: Trial, made: Experiment, loss: str, preset: str | None) -> pd.DataFrame:
+def _encoder_probes(made: Experiment) -> EncoderProbes:
+    """Return what probes on the encoder say, which both settings are compared with."""
+    encoder, X_train = FrozenEncoder(made.encoder), made.train(labelled_rows(made))
+    labels = made.labels[0][: len(X_train)]
+    return EncoderProbes.fit((encoder.encode(X_train), encoder.encode(made.test)), labels, made.labels[1])
+
+
+def _measures(trial: Trial, made: Experiment, encoder: EncoderProbes, loss: str, preset: str | None) -> pd.DataFrame:
     """Return what the paper reports under every reading, with ceilings and the deletion of other rankings beside."""
     h = min(FrozenEncoder(made.encoder).encode(made.test[:1]).shape[1], WIDEST[trial.scale.name])
     model = trial.fit(made, objective=loss, h=h, preset=preset)
-    X_train = made.train(labelled_rows(made))
-    probes = faithfulness(model, X_train, made.labels[0][: len(X_train)], made.test, made.labels[1])
+    probes = encoder.compared((model.embed(made.train(labelled_rows(made))), model.embed(made.test)))
     values: Any = probes.groupby("measure")[["estimate", "ceiling"]].mean()
     found = [(name, float(values.loc[name, "estimate"])) for name in ("surrogate accuracy", "encoder accuracy")]
     found.append(("accuracy gap", float(values.loc["accuracy gap", "estimate"])))
