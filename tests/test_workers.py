@@ -87,7 +87,9 @@ def test_a_process_that_died_is_replaced_by_decoding_here(folder):
 
 def test_no_process_outlives_a_parent_that_is_interrupted_or_killed(folder):
     code = f"""
+        import signal
         from krepes.data import image_folder
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in its background without it
         images = image_folder({str(folder)!r}, size=8, workers=2)
         print(*[worker.process.pid for worker in images.workers._all], flush=True)
         while True:
