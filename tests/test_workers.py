@@ -97,12 +97,16 @@ def test_no_process_outlives_a_parent_that_is_interrupted_or_killed(folder):
     """
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     runs = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], **how) for _ in range(2)]
-    for run, way in zip(runs, (signal.SIGINT, signal.SIGKILL), strict=True):
-        pids = [int(word) for word in run.stdout.readline().split()]
-        assert len(pids) == 2 and all(map(alive, pids))
-        os.kill(run.pid, way)
-        run.communicate(timeout=30)
-        assert ended(pids)
+    try:
+        for run, way in zip(runs, (signal.SIGINT, signal.SIGKILL), strict=True):
+            pids = [int(word) for word in run.stdout.readline().split()]
+            assert len(pids) == 2 and all(map(alive, pids))
+            os.kill(run.pid, way)
+            run.communicate(timeout=30)
+            assert ended(pids)
+    finally:
+        for run in runs:
+            run.kill()
 
 
 def test_requests_are_answered_in_turn(folder):
