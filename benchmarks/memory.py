@@ -190,6 +190,8 @@ def main() -> None:
             "--lower",
             "--drop",
             "100",
+            "--out",
+            str(asked.place / "curated.csv"),
             "--quiet",
             *own,
         ],

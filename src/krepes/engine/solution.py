@@ -15,7 +15,7 @@ class DampingTrial:
 
     Attributes:
         damping: Relative to the mean diagonal of ``H``.
-        loss: After the full step.
+        loss: After the full step; of the rows of the curvature, where those are a sample.
         gain: Actual change of the loss over the change that the quadratic model predicted.
         iterations: Of its linear solve.
         converged: Whether that reached the tolerance.
