@@ -24,7 +24,7 @@ from krepes.runs.dataset import open_dataset, split
 from krepes.runs.settings import Settings
 from krepes.views import Augmentation, ViewStream
 
-TRAIN, TEST, REFERENCE = 300, 20, 1_000
+TRAIN, TEST, REFERENCE = 300, 10, 1_000
 """Rows to train on, outcomes of each kind, and samples that outcomes are measured against."""
 FEWER = {"cifar10": 8}
 """Outcomes of each kind where one takes long to replay: convolutions with batch norm."""
