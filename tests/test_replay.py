@@ -96,6 +96,26 @@ def test_derivative_in_the_weights_is_that_of_finite_differences(loss, rule, X):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("t", [0, 5])
+def test_derivative_of_an_adamw_step_is_that_of_its_formula_by_autograd(t, generator):
+    """Some entries have moments of zero, where the root would have no derivative."""
+    rule, (b1, b2), eps = AdamW(lambda t: 1e-2 / (1 + t), 0.1), (0.9, 0.999), 1e-8
+    made = [torch.randn(9, generator=generator, dtype=torch.float64) for _ in range(4)]
+    made[1][:3], made[2][:3], made[3][:2] = 0.0, 0.0, 0.0
+    theta, m, v, g = (x.requires_grad_() for x in (made[0], made[1], made[2].square().detach(), made[3]))
+    m_after, v_after = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+    root = (v_after + 1e-24).sqrt() / (1 - b2 ** (t + 1)) ** 0.5 + eps
+    plain = theta * (1 - rule.lr(t) * 0.1) - rule.lr(t) / (1 - b1 ** (t + 1)) * m_after / root, m_after, v_after
+    after, moments = rule.update(t, {"x": theta}, {"x": g}, {"first/x": m, "second/x": v})
+    ours = after["x"], moments["first/x"], moments["second/x"]
+    along = [torch.randn(9, generator=generator, dtype=torch.float64) for _ in range(3)]
+    for found, expected in zip(ours, plain, strict=True):
+        torch.testing.assert_close(found, expected)
+    pulled = [torch.autograd.grad(of, (theta, m, v, g), along, retain_graph=True) for of in (ours, plain)]
+    for found, expected in zip(*pulled, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("loss", sorted(set(EVERY) - {"vicreg"}))
 def test_scaling_all_weights_changes_nothing(loss, X):
     """The sum of w_i dw_i is zero for a loss of means; VICReg's covariance has W - 1 below."""

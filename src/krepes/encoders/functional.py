@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
@@ -23,6 +24,8 @@ from krepes.encoders.losses import weighted
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.encoders.weighted_norm import WeightedBatchNorm
 
+TINY = 1e-24
+"""Under the root of AdamW, so that it can be differentiated at zero."""
 State = dict[str, Tensor]
 Views = Callable[[int], tuple[Tensor, Batch]]
 """From the number of a step to the samples ``(b,)`` of its batch and their views ``(p, b, ...)``."""
@@ -73,17 +76,45 @@ class AdamW:
 
     def update(self, t: int, parameters: State, gradient: State, state: State) -> tuple[State, State]:
         """Return the parameters and both moments after step ``t``."""
-        (b1, b2), lr = self.betas, self.lr(t)
         after: State = {}
         moments: State = {}
         for name, theta in parameters.items():
-            g = gradient[name]
-            first = b1 * state[f"first/{name}"] + (1 - b1) * g
-            second = b2 * state[f"second/{name}"] + (1 - b2) * g * g
+            held = theta, state[f"first/{name}"], state[f"second/{name}"], gradient[name]
+            after[name], first, second = _AdamWStep.apply(*held, t, self)  # type: ignore[no-untyped-call]
             moments |= {f"first/{name}": first, f"second/{name}": second}
-            size = (second + 1e-24).sqrt() / (1 - b2 ** (t + 1)) ** 0.5 + self.eps
-            after[name] = theta * (1 - lr * self.weight_decay) - lr / (1 - b1 ** (t + 1)) * first / size
         return after, moments
+
+
+class _AdamWStep(torch.autograd.Function):
+    """One step of one tensor, ``(θ, m, v, g) -> (θ, m, v)``, and its derivative in a few passes over the entries.
+
+    Autograd's own derivative takes three times as many, nearly half of what carrying a cotangent back then costs.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, theta: Tensor, first: Tensor, second: Tensor, g: Tensor, t: int, rule: AdamW
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        (b1, b2), lr = rule.betas, rule.lr(t)
+        ctx.rule, ctx.kept = rule, 1 - lr * rule.weight_decay
+        first = b1 * first + (1 - b1) * g
+        second = b2 * second + (1 - b2) * g * g
+        root, rate = (second + TINY).sqrt(), lr / (1 - b1 ** (t + 1))
+        unbiased = (1 - b2 ** (t + 1)) ** 0.5
+        size = root / unbiased + rule.eps
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(g, -rate / size, rate * first / (2 * unbiased * root * size * size))
+        return theta * ctx.kept - rate * first / size, first, second
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_theta: Tensor, of_first: Tensor, of_second: Tensor) -> tuple[Tensor | None, ...]:
+        g, by_first, by_second = ctx.saved_tensors
+        b1, b2 = ctx.rule.betas
+        of_first = torch.addcmul(of_first, by_first, of_theta)
+        of_second = torch.addcmul(of_second, by_second, of_theta)
+        of_g = torch.addcmul((1 - b1) * of_first, g, of_second, value=2 * (1 - b2))
+        return ctx.kept * of_theta, b1 * of_first, b2 * of_second, of_g, None, None
 
 
 @dataclass(frozen=True)
