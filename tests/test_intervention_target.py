@@ -11,6 +11,7 @@ from krepes import influence as inf
 from krepes.attribution import attribute
 from krepes.encoders import MLP
 from krepes.errors import InvalidInputError
+from krepes.influence.warm import warm_steps
 from krepes.proof import judging, lds, scores
 from krepes.proof.halves import retrain
 from krepes.proof.result import CEILING, TRAINING, in_words
@@ -19,6 +20,8 @@ from krepes.proof.subject import MARGIN, PAIR
 from krepes.reproduce import intervention
 from krepes.reproduce.ladder import SECONDS, ladder
 from krepes.reproduce.retraining import Recipe, Study
+from krepes.reproduce.scale import find_scale
+from krepes.reproduce.trial import Trial
 from krepes.views import GaussianNoise
 
 
@@ -147,6 +150,36 @@ def test_proof_holds_every_method_and_is_not_made_twice(study, tmp_path, monkeyp
     assert told.loc[(f"{MARGIN}{intervention.SLOPE}", "lazy"), "value"] == of.loc["lazy", "slope"]
     assert told.loc[(SECONDS, "one training"), "value"] == found.training
     assert costs.loc["warm", "trainings"] == pytest.approx(costs.loc["warm", "seconds"] / found.training)
+
+
+def test_gradients_see_every_row_once_a_draw_in_batches_of_the_training(study):
+    steps = warm_steps(MLP(5, width=12, depth=1, out=4), study.views(), study.loss, lr=1.0, batch=24)
+    views, draws = scores._in_batches(steps, 10)
+    assert len(draws) == 3 * scores.GRADIENT_DRAWS
+    for draw in range(scores.GRADIENT_DRAWS):
+        parts = [views(3 * draw + part) for part in range(3)]
+        order = torch.cat([chosen for chosen, _ in parts])
+        assert order.sort().values.tolist() == list(range(24)) and {len(chosen) for chosen, _ in parts} == {8}
+        assert torch.equal(torch.cat([X for _, X in parts], 1)[:, order.argsort()], steps.views(draw)[1])
+    whole, draws = scores._in_batches(steps, 24)
+    assert len(draws) == scores.GRADIENT_DRAWS and torch.equal(whole(2)[1], steps.views(2)[1])
+
+
+def test_a_study_in_batches_replays_and_compares_in_batches(study, monkeypatch):
+    seen = []
+    replayed = scores.warm
+    monkeypatch.setattr(scores, "warm", lambda *a, batch, **s: seen.append(batch) or replayed(*a, batch=batch, **s))
+    part = replace(study, recipe=replace(study.recipe, batch=8))
+    assert scores.score_warm(study).scores[MARGIN].shape == scores.score_warm(part).scores[MARGIN].shape
+    assert seen == [None, 8]
+    found = scores.score_gradients(part, projector=True)
+    assert all(bool(one.scores[MARGIN].isfinite().all()) for one in found.values())
+
+
+def test_whole_trainings_are_replayed_in_the_first_seed_alone(tmp_path):
+    trials = [Trial(find_scale("standard"), seed, None, tmp_path) for seed in range(2)]
+    assert [("replay" in intervention.methods_of(one)) for one in trials] == [True, False]
+    assert intervention.methods_of(replace(trials[0], without=("replay",))) == ["surrogate", "lazy", "warm"]
 
 
 @pytest.mark.parametrize(

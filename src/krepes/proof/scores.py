@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from krepes import influence as inf
 from krepes.attribution import attribute, latent_cosine
+from krepes.batches import Batch
 from krepes.encoders.call import call, cast, home
 from krepes.encoders.duplicate import duplicate
-from krepes.encoders.functional import State, Steps
+from krepes.encoders.functional import State, Steps, Views
 from krepes.errors import InvalidInputError
 from krepes.influence.gradients import RIDGES, row_gradients
 from krepes.influence.ladder import step_cost, warm_cost
@@ -23,7 +25,7 @@ from krepes.influence.reverse import forward
 from krepes.influence.rewind import rewinds_of
 from krepes.influence.rungs import Embed, lazy, of_encoder, recorded_steps, replay, warm
 from krepes.influence.tables import narrowed
-from krepes.influence.warm import warm_steps
+from krepes.influence.warm import LARGEST, warm_steps
 from krepes.model import Krepes
 from krepes.proof.subject import Subject, mixed
 
@@ -65,7 +67,7 @@ def score_warm(subject: Subject, member: int = 0) -> Scored:
     trained = subject.record(member)
     stream = subject.views()
     outcomes = explained(subject)
-    found = warm(trained.encoder, stream, subject.loss, outcomes, progress=False)
+    found = warm(trained.encoder, stream, subject.loss, outcomes, batch=subject.batch, progress=False)
     return Scored(both(subject, found.dw), found.seconds, found.details)
 
 
@@ -83,7 +85,7 @@ def predicted(subject: Subject, methods: Sequence[str], members: int = 1) -> dic
     trained, count = subject.record(0), 2 * subject.t
     found: dict[str, float] = {}
     if "warm" in methods:
-        warmed = warm_steps(trained.encoder, subject.views(), subject.loss, lr=1e-6)
+        warmed = warm_steps(trained.encoder, subject.views(), subject.loss, lr=1e-6, batch=subject.batch)
         found["warm"] = warm_cost(warmed, count, rewinds_of(subject.loss))
     if "replay" in methods and trained.recording is not None:
         replayed = recorded_steps(trained.recording, trained.encoder, subject.stream(0))
@@ -139,18 +141,34 @@ def score_gradients(subject: Subject, member: int = 0, *, projector: bool) -> di
     encoder = trained.encoder
     began = time.monotonic()
     steps = warm_steps(encoder, subject.views(), subject.loss, lr=1.0, batch=subject.n, steps=GRADIENT_DRAWS)
+    views, draws = _in_batches(steps, min(subject.n, subject.batch or LARGEST))
     if projector:
         recorded = recorded_steps(trained.recording, encoder, subject.stream(member))
         state = forward(recorded, recorded.start(), torch.ones(recorded.n), recorded.T)[-1]
         steps = _started_at(replace(recorded, views=steps.views), state)
+    steps = replace(steps, views=views)
     _require_memory(subject.n, sum(x.numel() for x in steps.twins.encoder.parameters()))
     measure = of_encoder(explained(subject), steps.twins.encoder)
-    found = row_gradients(steps, steps.start(), measure, range(GRADIENT_DRAWS))
+    found = row_gradients(steps, steps.start(), measure, draws)
     seconds = time.monotonic() - began
     where = ", projector" if projector else ""
     scored = {f"gradient dot product{where}": found.dot()}
     scored |= {f"TRAK{where}, ridge {ridge:g}": found.trak(ridge) for ridge in RIDGES}
     return {name: Scored(both(subject, values), seconds, {}) for name, values in scored.items()}
+
+
+def _in_batches(steps: Steps, size: int) -> tuple[Views, range]:
+    """Return the views of steps over all rows in batches of about ``size``, and the numbers of those of all draws."""
+    count = -(-steps.n // size)
+
+    def views(t: int) -> tuple[Tensor, Batch]:
+        draw, part = divmod(t, count)
+        chosen, X = steps.views(draw)
+        order = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(draw))
+        places = order[part::count].sort().values
+        return chosen[places], pytree.tree_map(lambda leaf: leaf[:, places], X)
+
+    return views, range(count * GRADIENT_DRAWS)
 
 
 def _started_at(steps: Steps, state: State) -> Steps:
