@@ -152,7 +152,7 @@ def test_proof_holds_every_method_and_is_not_made_twice(study, tmp_path, monkeyp
     assert costs.loc["warm", "trainings"] == pytest.approx(costs.loc["warm", "seconds"] / found.training)
 
 
-def test_gradients_see_every_row_once_a_draw_in_batches_of_the_training(study):
+def test_gradients_of_many_rows_see_each_once_a_draw_in_batches(study):
     steps = warm_steps(MLP(5, width=12, depth=1, out=4), study.views(), study.loss, lr=1.0, batch=24)
     views, draws = scores._in_batches(steps, 10)
     assert len(draws) == 3 * scores.GRADIENT_DRAWS
@@ -163,17 +163,6 @@ def test_gradients_see_every_row_once_a_draw_in_batches_of_the_training(study):
         assert torch.equal(torch.cat([X for _, X in parts], 1)[:, order.argsort()], steps.views(draw)[1])
     whole, draws = scores._in_batches(steps, 24)
     assert len(draws) == scores.GRADIENT_DRAWS and torch.equal(whole(2)[1], steps.views(2)[1])
-
-
-def test_a_study_in_batches_replays_and_compares_in_batches(study, monkeypatch):
-    seen = []
-    replayed = scores.warm
-    monkeypatch.setattr(scores, "warm", lambda *a, batch, **s: seen.append(batch) or replayed(*a, batch=batch, **s))
-    part = replace(study, recipe=replace(study.recipe, batch=8))
-    assert scores.score_warm(study).scores[MARGIN].shape == scores.score_warm(part).scores[MARGIN].shape
-    assert seen == [None, 8]
-    found = scores.score_gradients(part, projector=True)
-    assert all(bool(one.scores[MARGIN].isfinite().all()) for one in found.values())
 
 
 def test_whole_trainings_are_replayed_in_the_first_seed_alone(tmp_path):

@@ -67,7 +67,7 @@ def score_warm(subject: Subject, member: int = 0) -> Scored:
     trained = subject.record(member)
     stream = subject.views()
     outcomes = explained(subject)
-    found = warm(trained.encoder, stream, subject.loss, outcomes, batch=subject.batch, progress=False)
+    found = warm(trained.encoder, stream, subject.loss, outcomes, progress=False)
     return Scored(both(subject, found.dw), found.seconds, found.details)
 
 
@@ -85,7 +85,7 @@ def predicted(subject: Subject, methods: Sequence[str], members: int = 1) -> dic
     trained, count = subject.record(0), 2 * subject.t
     found: dict[str, float] = {}
     if "warm" in methods:
-        warmed = warm_steps(trained.encoder, subject.views(), subject.loss, lr=1e-6, batch=subject.batch)
+        warmed = warm_steps(trained.encoder, subject.views(), subject.loss, lr=1e-6)
         found["warm"] = warm_cost(warmed, count, rewinds_of(subject.loss))
     if "replay" in methods and trained.recording is not None:
         replayed = recorded_steps(trained.recording, trained.encoder, subject.stream(0))
@@ -141,7 +141,7 @@ def score_gradients(subject: Subject, member: int = 0, *, projector: bool) -> di
     encoder = trained.encoder
     began = time.monotonic()
     steps = warm_steps(encoder, subject.views(), subject.loss, lr=1.0, batch=subject.n, steps=GRADIENT_DRAWS)
-    views, draws = _in_batches(steps, min(subject.n, subject.batch or LARGEST))
+    views, draws = _in_batches(steps, LARGEST)
     if projector:
         recorded = recorded_steps(trained.recording, encoder, subject.stream(member))
         state = forward(recorded, recorded.start(), torch.ones(recorded.n), recorded.T)[-1]

@@ -93,11 +93,6 @@ class Subject(ABC):
     def details(self) -> dict[str, Any]:
         """Return plain values that tell one subject from another, kept beside its retrained halves."""
 
-    @property
-    def batch(self) -> int | None:
-        """Samples of a step of warm replays and gradients; ``None`` for their own default."""
-        return None
-
     def kernel(self, model: Krepes, attribution: Attribution) -> Tensor:
         """Return the kernel of test samples and rows, ``(2t, n)``; here every row is a landmark, in order."""
         return kernel_similarity(attribution)

@@ -136,11 +136,6 @@ class Study(Subject):
         return len(self.X)
 
     @property
-    def batch(self) -> int | None:
-        """Samples of a step, as the training has them: a batch norm of other batches is another network."""
-        return self.recipe.batch
-
-    @property
     def group(self) -> Tensor:
         """Which reference samples have the class of each test sample, ``(t, r)``."""
         return self.y_test.chunk(2)[0][:, None] == self.y_reference
