@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from krepes.encoders.losses import Loss
-from krepes.encoders.weighted_norm import scaled
+from krepes.encoders.weighted_norm import normalised
 from krepes.errors import InvalidInputError
 from krepes.processes import Processes
 
@@ -103,13 +103,12 @@ class SharedBatchNorm(TorchFunctionMode):
         own = x.new_full((1,), x.numel() / x.shape[1])
         sums = self._sum(torch.cat([x.sum(axes), own]))
         total, mean = sums[-1].detach(), sums[:-1] / sums[-1].detach()
-        centred = x - mean.reshape(shape)
-        var = self._sum(centred.square().sum(axes)) / total
+        var = self._sum((x - mean.reshape(shape)).square().sum(axes)) / total
         with torch.no_grad():
             for buffer, value in ((running_mean, mean), (running_var, var * total / (total - 1))):
                 if buffer is not None:
                     buffer.lerp_(value.to(buffer.dtype), momentum)
-        return scaled(centred * (var + eps).rsqrt().reshape(shape), weight, bias).to(input.dtype)
+        return normalised(x, mean, var, weight, bias, eps).to(input.dtype)
 
     def _sum(self, x: Tensor) -> Tensor:
         found: Tensor = _Sum.apply(x, self.us)  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -38,7 +39,7 @@ class WeightedBatchNorm(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Pass every call on, but for batch norms in training mode or with statistics to be differentiated."""
+        """Pass every call on, but for batch norms."""
         if func is not F.batch_norm:
             return func(*args, **kwargs or {})
         given = inspect.signature(F.batch_norm).bind(*args, **kwargs or {})
@@ -46,9 +47,11 @@ class WeightedBatchNorm(TorchFunctionMode):
         named = dict(given.arguments)
         if named.pop("training"):
             return self._normalise(**named)
-        if any(x is not None and x.requires_grad for x in (named["running_mean"], named["running_var"])):
-            return _fixed(**named)
-        return func(*args, **kwargs or {})
+        mean, var = named["running_mean"], named["running_var"]
+        if mean is None or var is None:
+            return func(*args, **kwargs or {})
+        # Torch's own has no derivative in the statistics, and a second derivative of many passes over the input.
+        return normalised(named["input"], mean, var, named["weight"], named["bias"], named["eps"])
 
     def after(self, buffer: Tensor) -> Tensor:
         """Return a buffer's value after the batch: the buffer itself if no batch norm replaced it."""
@@ -65,37 +68,25 @@ class WeightedBatchNorm(TorchFunctionMode):
         eps: float,
     ) -> Tensor:
         """Return the normalised ``input`` ``(b, c, ...)``, and keep the running statistics."""
-        x = input
-        shape = [1, -1] + [1] * (x.ndim - 2)
-        axes = [0, *range(2, x.ndim)]
-        rows = self.w.reshape(-1, *[1] * (x.ndim - 1))
-        total = self.w.sum() * (x[0, 0].numel())
-        mean = (rows * x).sum(axes) / total
-        centred = x - mean.reshape(shape)
-        var = (rows * centred.square()).sum(axes) / total
+        x, shape = input, [1, -1] + [1] * (input.ndim - 2)
+        rows, total = self.w.to(input), self.w.sum() * (input[0, 0].numel())
+        # Pixels are summed first, so that weights multiply (b, c) numbers and not all of them.
+        mean = rows @ _sums(x) / total
+        var = rows @ _sums((x - mean.reshape(shape)).square()) / total
         for buffer, value in ((running_mean, mean), (running_var, var * total / (total - 1))):
             if buffer is not None:
                 self.running[id(buffer)] = (1 - momentum) * self.after(buffer) + momentum * value
-        return scaled(centred * (var + eps).rsqrt().reshape(shape), weight, bias)
+        return normalised(x, mean, var, weight, bias, eps)
 
 
-def _fixed(
-    input: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    momentum: float,
-    eps: float,
-) -> Tensor:
-    """Return ``input`` normalised by given statistics, which torch's own function cannot be differentiated in."""
-    shape = [1, -1] + [1] * (input.ndim - 2)
-    x = (input - running_mean.reshape(shape)) * (running_var + eps).rsqrt().reshape(shape)
-    return scaled(x, weight, bias)
+def _sums(x: Tensor) -> Tensor:
+    """Return ``x`` ``(b, c, ...)`` summed over pixels, ``(b, c)``."""
+    return x.flatten(2).sum(2) if x.ndim > 2 else x
 
 
-def scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Return ``x`` ``(b, c, ...)`` times ``weight`` plus ``bias``, ``(c,)`` each, where they are."""
+def normalised(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Return ``x`` ``(b, c, ...)`` normalised by statistics ``(c,)``, in one pass over it, as torch's own does."""
     shape = [1, -1] + [1] * (x.ndim - 2)
-    x = x if weight is None else x * weight.reshape(shape)
-    return x if bias is None else x + bias.reshape(shape)
+    size = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
+    shift = -mean * size if bias is None else bias - mean * size
+    return torch.addcmul(shift.reshape(shape), x, size.reshape(shape))
