@@ -164,3 +164,11 @@ def test_audits_see_numbers_and_dates_that_the_file_writes_as_text(tmp_path):
     space = fit(Settings(data=str(tmp_path / "g.csv"), kernel="rbf", m=8, h=2), tmp_path / "run", progress=False)
     for frame in space.tables:
         assert frame["Umsatz"].dtype == "float64" and frame["Datum"].dtype == "datetime64[s]"
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n1,2,3\n", "a;b\n1;2\n"])
+def test_a_broken_table_is_refused_in_flags(text, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(KrepesError, match="--delimiter ';'"):
+        open_dataset(Settings(data=str(path), delimiter="," if ";" in text else None))

@@ -83,7 +83,7 @@ def _parsed(path: Path, header: list[str], options: dict[str, Any], budget: Budg
         f"{named(path)} cannot be read as UTF-8 text in columns separated by {options['sep']!r} after its header of "
         f"{len(header)} columns"
     )
-    advice = "Repair those lines, save as UTF-8, or pass delimiter=."
+    advice = "Repair those lines, save as UTF-8, or say what separates columns, as in delimiter=';'."
     with foreign(cannot, advice), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         pieces = _pieces(path, options, len(header))

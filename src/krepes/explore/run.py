@@ -19,7 +19,7 @@ from krepes.explore.room import Array
 from krepes.explore.sample import NEIGHBOURS, Samples
 from krepes.explore.selection import Selections
 from krepes.explore.state import State
-from krepes.influence.compute import caution
+from krepes.influence import caution
 from krepes.model import Krepes
 
 COMPARED = 500
@@ -110,7 +110,7 @@ class Run:
 
 def _known_against(model: Krepes) -> list[str]:
     """Return what a reader must know of counterfactual answers about a model."""
-    said = caution(model.objective_, model.init)
+    said = caution.of_surrogate(model.objective_, model.init)
     return [] if said is None else [f"On what would change a sample: {said}"]
 
 

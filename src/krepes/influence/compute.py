@@ -28,14 +28,15 @@ from krepes.engine.moments import Moments
 from krepes.engine.rows import Piece, pieces, with_progress
 from krepes.engine.rowstore import RowStore
 from krepes.errors import InvalidInputError
+from krepes.influence import caution
 from krepes.influence.adjoint import Adjoints, solve_adjoints
-from krepes.influence.ladder import METHODS, How, Plan, choose, climb
+from krepes.influence.ladder import METHODS, How, Plan, choose, climb, encoder_of, loss_of
 from krepes.influence.moment import MomentProducts, SeenRows
 from krepes.influence.outcomes import Outcome, fitted_objective
 from krepes.influence.result import Influence
 from krepes.influence.row import row_sensitivity
 from krepes.model import Krepes
-from krepes.objectives import MomentObjective, VICReg
+from krepes.objectives import MomentObjective
 from krepes.objectives.streaming import StreamedObjective
 from krepes.views import ViewStream
 
@@ -103,8 +104,8 @@ def influence_of(
         if plan.method != "surrogate":
             return _replayed(model, chosen, plan, how or How(), seen, ids, path, budget.bytes, progress)
     objective, solution = fitted_objective(model), model.solution_
-    if (said := caution(objective, model.init)) is not None:
-        warnings.warn(said, UserWarning, stacklevel=2)
+    said = caution.of_surrogate(objective, model.init)
+    _warn(said)
     labels = _labels(ids, model.n_samples_)
     passes, began = list(_passes(model, stream, draws)), time.monotonic()
     values = _allocate((model.n_samples_, len(chosen)), path, budget)
@@ -122,35 +123,14 @@ def influence_of(
             start = stop
     values -= values.mean(0)
     names, seconds = tuple(o.name for o in chosen), time.monotonic() - began
-    return Influence(values, names, labels, adjoints.damping, adjoints.residuals, seconds=seconds)
+    about = {"caution": said}
+    return Influence(values, names, labels, adjoints.damping, adjoints.residuals, seconds=seconds, details=about)
 
 
-def caution(objective: Any, init: str) -> str | None:
-    """Return where the influence of rows through the kernel model predicted no retraining, and what did, or ``None``.
-
-    Args:
-        objective: The loss.
-        init: Where the model starts.
-
-    Returns:
-        What to know of VICReg; nothing is known against the others.
-    """
-    if not isinstance(objective, VICReg):
-        return None
-    trained = objective.inv_reduction == "nh"
-    if trained and init == ENCODER:
-        return None
-    why = (
-        "started at principal components it predicted 0.12 and 0.29 of margins, but 0.10 and 0.10 of pairs"
-        if trained
-        else "with inv_reduction='n' the invariance weighs h times as much as in the loss that encoders are trained "
-        "with, and from any start it predicted nothing (at most 0.07)"
-    )
-    return (
-        f"the influence of rows on VICReg through the kernel model was tested by retraining on digits and MNIST: {why} "
-        f"of a possible 0.57 and 0.79. Use VICReg(inv_reduction='nh', var_halved=True) with init='encoder' (0.16 and "
-        f"0.31, pairs 0.20 and 0.21), or method='lazy' or 'warm', which replay the loss of the training."
-    )
+def _warn(said: str | None) -> None:
+    """Tell what is known against an answer."""
+    if said is not None:
+        warnings.warn(said, UserWarning, stacklevel=3)
 
 
 def _replayed(
@@ -166,13 +146,15 @@ def _replayed(
 ) -> Influence:
     """Return the influence by a replay; a row's is ``n`` times the derivative in its weight."""
     labels = _labels(ids, stream.n)
+    said = caution.of_replay(encoder_of(model), loss_of(model, how))
+    _warn(said)
     how = how if plan.rewinds is None else replace(how, rewinds=plan.rewinds)
     found = climb(
         model, outcomes, plan.method, how, stream=stream, path=path, memory_budget=memory_budget, progress=progress
     )
     names, values = tuple(o.name for o in outcomes), found.dw.numpy()
     values *= stream.n  # in place: hundreds of outcomes of a million rows are large
-    details = {**found.details, "plan": plan.sentence(), "costs": plan.costs}
+    details = {**found.details, "plan": plan.sentence(), "costs": plan.costs, "caution": said}
     return Influence(values, names, labels, float("nan"), (), plan.method, found.seconds, details)
 
 

@@ -176,7 +176,7 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
     if settings.data in registry.EMBEDDED:
         found = _embedded(settings, encoding)
     elif path.name.lower().endswith(TABLES) and path.is_file():
-        frame = read_table(path, delimiter=settings.delimiter, memory_budget=settings.memory)
+        frame = _read(path, settings)
         if settings.text_column is None:
             found = _table(frame, path.name, settings, encoding)
         else:
@@ -201,6 +201,14 @@ def open_dataset(settings: Settings, encoding: TabularEncoder | None = None) -> 
     for column in () if found.encoding is not None or found.texts is not None else hidden:
         raise InvalidInputError(f"{found.name} is no table: there is no column {column!r} to hide from the encoder.")
     return replace(found, budget=Budget.of(settings.memory))
+
+
+def _read(path: Path, settings: Settings) -> pd.DataFrame:
+    """Return a table of a file; an error names flags, for who reads it typed some."""
+    try:
+        return read_table(path, delimiter=settings.delimiter, memory_budget=settings.memory)
+    except InvalidInputError as error:
+        raise InvalidInputError(str(error).replace("delimiter=", f"{flag('delimiter')} ")) from error
 
 
 def _embedded(settings: Settings, encoding: TabularEncoder | None) -> Dataset:

@@ -54,7 +54,7 @@ def counterfactual(desk: Desk) -> Section:
         TITLE,
         finding,
         f"First order, {_way(study, found)}: exact for small changes, a direction rather than a prediction for large "
-        f"ones. {trust_line(study.trust.get(found.method))}",
+        f"ones. {trust_line(study.trust.get(found.method), found.details.get('caution'))}",
         (Paragraph(WHY), _table(desk), *_sentences(desk)),
         Headline(percent(overlap), f"of a sample's {k} landmarks are among its {k} most influential rows"),
     )
@@ -110,17 +110,19 @@ def _sentences(desk: Desk) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def trust_line(sentence: str | None) -> str:
+def trust_line(sentence: str | None, caution: str | None = None) -> str:
     """Return what retraining said of these figures, or how to learn it.
 
     Args:
         sentence: Of a proof of this run for the rung that was taken, or ``None`` if there was none.
+        caution: What other runs have shown against such figures, if anything.
 
     Returns:
-        One sentence.
+        One sentence, or two.
     """
     if sentence is None:
-        return "Trust: not measured for this run: run krepes prove RUN."
+        known = "" if caution is None else f" {caution[0].upper()}{caution[1:].rstrip('.')}."
+        return f"Trust: not measured for this run: run krepes prove RUN.{known}"
     return f"Trust: {printable(sentence).rstrip('.')}."
 
 
