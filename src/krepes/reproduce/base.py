@@ -45,6 +45,7 @@ class Target:
         paper: The paper's figures, with the ``keys`` and a column ``paper``.
         draw: A figure of the table over all seeds.
         drawings: Further figures of it, by name.
+        digests: Shorter tables made of it, by their titles; they stand before it.
         judge: What is asked of the table, as ``(check, whether it holds)``.
         claims: What the paper claims, under every reading that its text allows.
         studies: Whether each data set is a study of its own, so that some can be run without the others.
@@ -62,6 +63,7 @@ class Target:
     paper: pd.DataFrame | None = None
     draw: Callable[[pd.DataFrame], Figure] | None = None
     drawings: Mapping[str, Callable[[pd.DataFrame], Figure]] = field(default_factory=dict)
+    digests: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = field(default_factory=dict)
     judge: Callable[[pd.DataFrame], list[tuple[str, bool]]] | None = None
     claims: tuple[Claim, ...] = ()
     studies: bool = False
@@ -192,7 +194,9 @@ def retell(target: Target, found: Measured) -> dict[str, Any]:
     claims = [decide(claim, table) for claim in target.claims if claim.judged_by(table)]
     words = {"what": target.what, "note": target.note, "keys": list(target.keys), "across": target.across}
     pictures = [*_drawings(target, found["scale"]), *found["pictures"]]
-    return {**found, **words, "table": table, "checks": checks, "claims": claims, "pictures": pictures}
+    digests = {title: digest(table) for title, digest in target.digests.items()}
+    told = {"checks": checks, "claims": claims, "digests": digests, "pictures": pictures}
+    return {**found, **words, "table": table, **told}
 
 
 def redraw(target: Target, found: Measured, folder: Path) -> None:

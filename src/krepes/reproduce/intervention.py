@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from krepes.proof.scores import RUNGS
 from krepes.proof.subject import MARGIN, PAIR
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.ladder import SECONDS, ladder, parts_of_ceiling
+from krepes.reproduce.overview import SLOPE, costs, studies
 from krepes.reproduce.retraining import RECIPES, TRAIN, open_study
 from krepes.reproduce.trial import Trial
 
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
 LARGER = {"adult-3000": ("adult", 3_000), "covertype-3000": ("covertype", 3_000)}
 """Studies with ten times as many training rows: how they are named, the data set and its rows."""
 DATA = (*sorted(RECIPES), *LARGER)
+ROWS = dict.fromkeys(RECIPES, TRAIN) | {name: rows for name, (_, rows) in LARGER.items()}
+"""Training rows of each study."""
 LOSSES = ("barlow_twins", "vicreg", "simclr", "byol")
 KEYS = ("data", "loss", "outcome", "score")
 MEMBERS = 4
 SHOWN = ("mnist", "barlow_twins")
-SLOPE = ", slope"
 Line = tuple[str, str, str, str, float, float, float]
 WARM, REPLAY, LAZY = 0.6, 0.7, 0.4
 """Parts of the noise ceiling that the rungs are held to."""
@@ -185,6 +188,10 @@ INTERVENTION = Target(
     " with Barlow Twins, seed 0, and left alone.",
     draw=draw,
     drawings={"ladder": ladder},
+    digests={
+        "Each study, a rung beside what can be known at all and beside the best baseline": studies,
+        "What an outcome costs, medians over studies": partial(costs, rows=ROWS),
+    },
     judge=judge,
     studies=True,
     beyond=True,

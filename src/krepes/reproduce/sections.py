@@ -112,5 +112,7 @@ def section(name: str, details: Mapping[str, Any], pictures: str) -> str:
         details["note"] + "\n",
         *(f"![{details['what']}]({pictures}/{picture})\n" for picture in details["pictures"]),
         _readings(details["claims"]),
+        *(f"{title}:\n\n{markdown(digest)}" for title, digest in details["digests"].items()),
+        *(["All of it:\n"] if details["digests"] else []),
         markdown(shown),
     ])
