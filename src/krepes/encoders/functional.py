@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from krepes import _autodiff
 from krepes.batches import Batch
+from krepes.encoders.bilinear import BilinearConvolutions
 from krepes.encoders.losses import weighted
 from krepes.encoders.twins import Bootstrap, Twins
 from krepes.encoders.weighted_norm import WeightedBatchNorm
@@ -183,7 +184,12 @@ class Steps:
         held = {name: x if x.is_floating_point() else x.clone() for name, x in held.items()}
         chosen = w[indices.to(w.device)]
         # Fused attention has no second derivative, so attention is computed by plain operations.
-        with sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng(), WeightedBatchNorm(chosen) as mode:
+        with (
+            sdpa_kernel(SDPBackend.MATH),
+            torch.random.fork_rng(),
+            BilinearConvolutions(),
+            WeightedBatchNorm(chosen) as mode,
+        ):
             torch.manual_seed(self.seed(t))
             value, _ = _autodiff.with_parameters(self.twins, held)(x_a, x_b, chosen)
         return value, {name: mode.after(x) for name, x in held.items()}
