@@ -3,6 +3,7 @@
 import copy
 import math
 import signal
+import sys
 import threading
 
 import pytest
@@ -15,12 +16,13 @@ from krepes.encoders import MLP, CollapsedEncoderError, load_encoder, pretrain
 from krepes.encoders.losses import LOSSES, barlow_twins, cosine_distance, simclr, vicreg
 from krepes.encoders.training import Training
 from krepes.encoders.twins import Bootstrap
-from krepes.errors import InvalidInputError
+from krepes.errors import InvalidInputError, PrecisionWarning
 from krepes.storage import tensorfile
 from krepes.views import GaussianNoise, Identity, RandomResizedCrop, ViewStream
 
 # float64, a handful of terms: only the order of adding differs.
 TIGHT = dict(rtol=1e-12, atol=1e-12)
+PRETRAIN = sys.modules["krepes.encoders.pretrain"]  # the room has a function of the same name
 TRAIN, TEST = slice(0, 1200), slice(1200, None)
 
 
@@ -433,7 +435,8 @@ def test_encoder_that_returns_maps_is_refused(digits):
 # Half precision
 
 
-def test_bfloat16_trains_the_encoder_and_nothing_else_in_it(digits):
+def test_bfloat16_trains_the_encoder_and_nothing_else_in_it(digits, monkeypatch):
+    monkeypatch.setattr(PRETRAIN, "has_bfloat16", lambda: True)
     X, y = digits
     seen = []
 
@@ -458,6 +461,18 @@ def test_bfloat16_trains_the_encoder_and_nothing_else_in_it(digits):
     assert set(losses) == {torch.float32}
     assert all(parameter.dtype == torch.float32 for parameter in encoder.parameters())
     assert probe(encoder, X, y) > before - 0.02
+
+
+def test_a_processor_that_imitates_bfloat16_computes_in_float32_and_says_so(digits, monkeypatch):
+    monkeypatch.setattr(PRETRAIN, "has_bfloat16", lambda: False)
+    stream = ViewStream(digits[0][:40].flatten(1), GaussianNoise(0.2), batch_size=20)
+    torch.manual_seed(0)
+    first, second = (copy.deepcopy(encoder) for encoder in [small()] * 2)
+    with pytest.warns(PrecisionWarning, match="no instructions for bfloat16"):
+        pretrain(first, stream, epochs=1, precision="bfloat16", progress=False)
+    pretrain(second, stream, epochs=1, progress=False)
+    for ours, plain in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, plain)
 
 
 def test_half_precision_is_refused_where_it_cannot_be(digits):
