@@ -11,6 +11,7 @@ from krepes import influence as inf
 from krepes.attribution import attribute
 from krepes.encoders import MLP
 from krepes.errors import InvalidInputError
+from krepes.influence.members import mean_of_members
 from krepes.influence.warm import warm_steps
 from krepes.proof import judging, lds, scores
 from krepes.proof.halves import retrain
@@ -198,14 +199,26 @@ def test_a_method_that_refuses_is_left_out_and_named(study, tmp_path, monkeypatc
 
 
 def test_members_of_a_replay_are_averaged():
-    one, two = ({MARGIN: torch.full((2, 1), x)} for x in (1.0, 3.0))
+    one, two = ({MARGIN: torch.tensor([[x], [y]])} for x, y in ((3.0, 4.0), (-4.0, 3.0)))
     found = judging.averaged({
         "replay 0": Scored(one, 1.0, {}),
         "replay 1": Scored(two, 2.0, {}),
         "lazy": Scored(one, 1, {}),
     })
     assert set(found) == {"lazy", "replay"}
-    assert found["replay"].scores[MARGIN].tolist() == [[2.0], [2.0]] and found["replay"].seconds == 3.0
+    assert found["replay"].scores[MARGIN].tolist() == [[-0.5], [3.5]] and found["replay"].seconds == 3.0
+
+
+def test_a_member_that_magnifies_is_one_voice_among_several(draw):
+    truth = torch.randn(50, 3, generator=draw, dtype=torch.float64)
+    members = [truth + 0.3 * torch.randn(50, 3, generator=draw, dtype=torch.float64) for _ in range(3)]
+    members.append(1000 * torch.randn(50, 3, generator=draw, dtype=torch.float64))
+    found, plain = mean_of_members(members), torch.stack(members).mean(0)
+    assert cosine_similarity(found, truth, dim=0).min() > 0.85 > 0.4 > cosine_similarity(plain, truth, dim=0).max()
+    three = mean_of_members(members[:3])
+    torch.testing.assert_close(three, torch.stack(members[:3]).mean(0), rtol=0.2, atol=0.2)  # nobody is silenced
+    assert torch.equal(mean_of_members(members[:1]), members[0])
+    assert torch.equal(mean_of_members([torch.zeros(4, 2)] * 3), torch.zeros(4, 2))
 
 
 def test_rows_beyond_the_landmarks_have_a_kernel_too(study, draw):

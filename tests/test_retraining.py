@@ -6,6 +6,7 @@ import torch
 from krepes.encoders import MLP, pretrain, save_weights
 from krepes.errors import InvalidInputError
 from krepes.influence import influence_of
+from krepes.influence.members import mean_of_members
 from krepes.influence.reverse import forward
 from krepes.influence.rungs import recorded_steps
 from krepes.runs.answers import similarity_of
@@ -128,7 +129,8 @@ def test_replay_of_a_run_averages_its_members(run):
         stream=stream,
         progress=False,
     ).values
-    torch.testing.assert_close(torch.tensor(values[1]), torch.tensor((values[0] + own) / 2))
+    expected = mean_of_members([torch.tensor(values[0]), torch.tensor(own)])
+    torch.testing.assert_close(torch.tensor(values[1]), expected)
     assert len(how_to_replay(space, "auto", members=4, seconds=9.0)[0].recordings) == 4
     assert not how_to_replay(space, "warm", members=4, seconds=9.0)[0].recordings
 

@@ -39,6 +39,7 @@ from krepes.influence.lazy import (
     lazy_loss,
 )
 from krepes.influence.linearised import Linearised, coefficients
+from krepes.influence.members import mean_of_members
 from krepes.influence.reverse import Measure, differentiate
 from krepes.influence.rewind import foretold, member_seed, returning_rate, rewinds_of, rewound_steps
 from krepes.influence.scoring import forms_of, score_all
@@ -169,7 +170,7 @@ def replay(
     path: Any = None,
     progress: bool = True,
 ) -> Found:
-    """Differentiate recorded trainings from their first step to the last, and average over them.
+    """Differentiate recorded trainings from their first step to the last, and average over them (`mean_of_members`).
 
     Args:
         encoder: An encoder of the same layers; its weights do not matter.
@@ -195,7 +196,7 @@ def replay(
         file = None if path is None else f"{path}-{number}"
         what, of = f"replay {number + 1} of {len(recordings)}", of_encoder(outcomes, encoder)
         parts.append(differentiate(steps, of, memory_budget=memory_budget, path=file, what=what, progress=progress))
-    dw = torch.stack([part.dw.double() for part in parts]).mean(0)
+    dw = mean_of_members([part.dw.double() for part in parts])
     values = torch.stack([part.values.double() for part in parts]).mean(0)
     details = {"members": len(parts), "steps": steps.T}
     return Found(dw, values, time.monotonic() - began, details)

@@ -19,6 +19,7 @@ import torch
 from tqdm import tqdm
 
 from krepes.errors import KrepesError
+from krepes.influence.members import mean_of_members
 from krepes.proof.halves import Retrained, retrain
 from krepes.proof.lds import lds, lds_interval, noise_ceiling, slope
 from krepes.proof.result import CEILING, Proof
@@ -149,7 +150,7 @@ def averaged(found: dict[str, Scored]) -> dict[str, Scored]:
     rest = {name: scored for name, scored in found.items() if not name.startswith("replay")}
     if not parts:
         return rest
-    mean = {name: torch.stack([part.scores[name] for part in parts]).mean(0) for name in parts[0].scores}
+    mean = {name: mean_of_members([part.scores[name] for part in parts]) for name in parts[0].scores}
     seconds = sum(part.seconds for part in parts)
     return rest | {"replay": Scored(mean, seconds, {**parts[0].details, "members": len(parts)})}
 

@@ -151,7 +151,7 @@ def _conclude(target: Target, parts: Sequence[Part], run: dict[str, Any], folder
     now = {
         "target": target.name,
         "scale": scale,
-        "runs": [{**run, "seconds": sum(part.seconds for part in parts), "versions": versions()}],
+        "runs": [{**run, **_work(parts), "versions": versions()}],
         "table": measured.as_columns(table),
         "pictures": parts[0].pictures,
     }
@@ -163,6 +163,12 @@ def _conclude(target: Target, parts: Sequence[Part], run: dict[str, Any], folder
     page = "\n".join([summary({target.name: details}), section(target.name, details, ".")])
     publish_bytes(folder / f"{target.name}-{scale}.md", page.encode())
     return table
+
+
+def _work(parts: Sequence[Part]) -> dict[str, Any]:
+    """Return the CPU seconds of a run, and whether an earlier one had done some of its work."""
+    kept = {"kept": True} if any(part.kept for part in parts) else {}
+    return {"seconds": sum(part.seconds for part in parts), **kept}
 
 
 def _require_choice(flag: str, target: Target, chosen: Sequence[str], known: Sequence[str]) -> None:

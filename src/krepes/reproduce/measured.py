@@ -15,8 +15,8 @@ Measured = Mapping[str, Any]
 """``target``, ``scale``, ``runs``, ``table`` by columns and ``pictures``; every value is plain JSON.
 
 A run says which of the target's data sets it stands for (``data``), the choices on its command line (``only``,
-``without``), the ``sizes`` of its scale, ``seeds``, ``commit``, CPU ``seconds`` and ``versions``; and ``printed``
-where only the rounded figures of a page were left of it.
+``without``), the ``sizes`` of its scale, ``seeds``, ``commit``, CPU ``seconds`` and ``versions``; ``kept`` where an
+earlier call had done some of its work, and ``printed`` where only the rounded figures of a page were left of it.
 """
 NUMBERS = ("mean", "spread", "paper", "low", "high")
 

@@ -35,19 +35,25 @@ class Findings:
     Attributes:
         rows: The target's ``keys`` and a column ``value``; ``low`` and ``high`` where a value has an interval.
         pictures: Figures by name, drawn from this trial; those of the first seed are kept.
+        kept: Whether work of an earlier call was used again, so that the seconds of this one are not all that it took.
     """
 
     rows: pd.DataFrame
     pictures: Mapping[str, Figure] = field(default_factory=dict)
+    kept: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Findings of a trial whose figures are written: ``rows``, names of the ``pictures``, CPU ``seconds`` it took."""
+    """Findings of a trial whose figures are written: ``rows``, names of the ``pictures``, CPU ``seconds`` it took.
+
+    With ``kept`` an earlier call had done some of the work.
+    """
 
     rows: pd.DataFrame
     pictures: list[str]
     seconds: float
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def run_part(target: Work, trial: Trial, folder: Path, commit: str) -> Part:
     if path.is_file():
         kept = json.loads(path.read_text())
         if kept["key"] == key and commit == commit.split()[0] != UNKNOWN:
-            return Part(pd.DataFrame(kept["rows"]), kept["pictures"], kept["seconds"])
+            return Part(pd.DataFrame(kept["rows"]), kept["pictures"], kept["seconds"], kept["kept"])
     began = time.process_time()
     found = target.run(trial)
     seconds = time.process_time() - began
@@ -108,9 +114,9 @@ def run_part(target: Work, trial: Trial, folder: Path, commit: str) -> Part:
         for name, figure in pictures.items():
             publish_bytes(folder / name, render(figure))
     rows = {name: column.tolist() for name, column in found.rows.items()}  # every digit, unlike the JSON of pandas
-    kept = {"key": key, "rows": rows, "pictures": list(pictures), "seconds": seconds}
+    kept = {"key": key, "rows": rows, "pictures": list(pictures), "seconds": seconds, "kept": found.kept}
     publish_bytes(path, json.dumps(kept).encode())
-    return Part(found.rows, list(pictures), seconds)
+    return Part(found.rows, list(pictures), seconds, found.kept)
 
 
 def commit_of_code() -> str:

@@ -85,6 +85,7 @@ def _command(name: str, scale: str, run: Mapping[str, Any]) -> str:
     choices = "".join(f" --{flag} {value}" for flag in ("only", "without") for value in run[flag])
     seeds = "1 seed" if run["seeds"] == 1 else f"{run['seeds']} seeds"
     took = f", {run['seconds'] / 60:.1f} core minutes" if "seconds" in run else ""
+    took += " beside what an earlier call had kept" if run.get("kept") else ""
     kept = "" if run["data"] == run["only"] or not run["only"] else f", of which {', '.join(run['data'])} stand here"
     rounded = ", figures as a page of that commit printed them" if run.get("printed") else ""
     said = f"commit {run['commit']}, {seeds}{took}{rounded}"
