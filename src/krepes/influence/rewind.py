@@ -28,7 +28,7 @@ from krepes.encoders.training import mix, rate_at
 from krepes.influence.reverse import Derivative, Measure, forward, ones_like_state
 from krepes.influence.stepsize import ROWS, cosines, embedded
 
-REWINDS, KEEP, ALIKE, WEIGHT_DECAY = 4, 0.3, 0.8, 1e-4
+REWINDS, KEEP, ALIKE, WEIGHT_DECAY = 4, 0.3, 0.6, 1e-4
 RATES = (8e-3, 2e-3, 5e-4, 1e-4)
 REMOVED, DRAWS = 0.05, 2
 """Part of the rows that a replay is put to the test without, and how often."""
