@@ -52,8 +52,11 @@ def _graph(y):
 
 @pytest.mark.parametrize("layer", [nn.Conv2d(2, 3, 3, padding="same"), nn.ConvTranspose2d(2, 3, 3)])
 def test_other_convolutions_are_left_to_torch(layer, generator):
-    x = torch.randn(2, 2, 5, 5, generator=generator)
+    x, single = torch.randn(2, 2, 5, 5, generator=generator), nn.Conv2d(2, 3, 3)
+    expected, alone = layer(x), single(x[0])
     with BilinearConvolutions():
-        assert torch.equal(layer(x), layer(x)) and layer(x).shape[1] == 3
-        single = nn.Conv2d(2, 3, 3)
-        assert single(x[0]).shape == (3, 3, 3)
+        assert torch.equal(layer(x), expected) and torch.equal(single(x[0]), alone)
+        batched = torch.func.vmap(single)(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert single(x).dtype == torch.bfloat16
+    torch.testing.assert_close(batched, single(x))

@@ -27,8 +27,9 @@ CONVOLUTIONS = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 3, 3), nn.
     ],
 )
 def test_replays_are_doubted_where_they_failed(encoder, loss, words):
-    said = caution.of_replay(encoder, loss)
-    assert said is None if words is None else words in said
+    for method in ("lazy", "warm", "replay"):
+        said = caution.of_replay(encoder, loss, method)
+        assert said is None if words is None else words in said
 
 
 @pytest.mark.parametrize(("objective", "doubted"), [(BYOL(), True), (VICReg(), True), (BarlowTwins(), False)])

@@ -213,12 +213,15 @@ def test_a_member_that_magnifies_is_one_voice_among_several(draw):
     truth = torch.randn(50, 3, generator=draw, dtype=torch.float64)
     members = [truth + 0.3 * torch.randn(50, 3, generator=draw, dtype=torch.float64) for _ in range(3)]
     members.append(1000 * torch.randn(50, 3, generator=draw, dtype=torch.float64))
-    found, plain = mean_of_members(members), torch.stack(members).mean(0)
+    (found, shares), plain = mean_of_members(members), torch.stack(members).mean(0)
+    assert shares[3] < 0.01 and min(shares[:3]) > 0.7
     assert cosine_similarity(found, truth, dim=0).min() > 0.85 > 0.4 > cosine_similarity(plain, truth, dim=0).max()
-    three = mean_of_members(members[:3])
+    three, _ = mean_of_members(members[:3])
     torch.testing.assert_close(three, torch.stack(members[:3]).mean(0), rtol=0.2, atol=0.2)  # nobody is silenced
-    assert torch.equal(mean_of_members(members[:1]), members[0])
-    assert torch.equal(mean_of_members([torch.zeros(4, 2)] * 3), torch.zeros(4, 2))
+    assert torch.equal(mean_of_members(members[:1])[0], members[0])
+    assert torch.equal(mean_of_members([torch.zeros(4, 2)] * 3)[0], torch.zeros(4, 2))
+    lost, shares = mean_of_members([members[0], members[0] / 0.0, members[0]])
+    assert torch.equal(lost, members[0]) and shares == [1.0, 0.0, 1.0]
 
 
 def test_rows_beyond_the_landmarks_have_a_kernel_too(study, draw):
@@ -260,6 +263,10 @@ def test_judge_counts_studies():
     assert [holds for _, holds in intervention.judge(table)] == [False, True, True] * 2
     nothing = table.assign(mean=table["mean"].where(table["score"] != CEILING, 0.0))
     assert not any(holds for _, holds in intervention.judge(nothing))
+    of_one_seed = table[table["score"] == "replay"].assign(mean=0.8)
+    of_one_seed["outcome"] = of_one_seed["outcome"] + intervention.POSSIBLE
+    told = pd.concat([table, of_one_seed], ignore_index=True)
+    assert [holds for _, holds in intervention.judge(told)] == [False, False, True] * 2, "of its own seed's ceiling"
     table.loc[table["score"] == "replay", "mean"] = 0.4
     assert [holds for _, holds in intervention.judge(table)] == [False, False, True] * 2
     assert [holds for _, holds in intervention.judge(table[table["score"] != "replay"])] == [False, True] * 2

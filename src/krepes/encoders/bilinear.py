@@ -39,14 +39,14 @@ class BilinearConvolutions(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Pass every call on, but for convolutions."""
-        if func not in CONVOLUTIONS:
+        if func not in CONVOLUTIONS or torch._C._are_functorch_transforms_active():
             return func(*args, **kwargs or {})
         given = SIGNATURE.bind(*args, **kwargs or {})
         given.apply_defaults()
         x, w, bias, stride, padding, dilation, groups = given.arguments.values()
         axes = CONVOLUTIONS[func]
         whole = isinstance(x, Tensor) and x.ndim == axes + 2 and x.dtype == w.dtype and x.dtype.is_floating_point
-        if not whole or isinstance(padding, str):
+        if not whole or isinstance(padding, str) or torch.is_autocast_enabled(x.device.type):
             return func(*args, **kwargs or {})
         sizes = [[size] * axes if isinstance(size, int) else list(size) for size in (stride, padding, dilation)]
         how: How = (sizes[0], sizes[1], sizes[2], False, [0] * axes, groups)

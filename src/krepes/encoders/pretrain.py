@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import platform
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,6 +112,7 @@ def pretrain(
         require_range(count, name, low=1)
     require_output(output)
     _require_precision(precision, record)
+    computed_in = _computed_in(precision, home(encoder)[0])
     chosen = chosen_loss(loss, loss_options or {})
     recipe = TrainingRecipe(
         loss=loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__),
@@ -124,14 +126,14 @@ def pretrain(
         batch_size=stream.batch_size,
         stream=None if checkpoint is None else stream.fingerprint(),
         output=describe_output(output),
-        precision=precision,
+        precision=None if computed_in is None else precision,
     )
     path = None if checkpoint is None else Path(checkpoint)
     _require_place(path, resume)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         twins = make_twins(encoder, stream, chosen, projector, momentum, output)
-        twins.precision = _computed_in(precision, home(encoder)[0])
+        twins.precision = computed_in
         us = current()
         twins.load_state_dict(us.share(twins.state_dict()))
         training = Training(twins, stream, recipe, us)
@@ -175,6 +177,9 @@ def _require_precision(precision: str | None, record: bool) -> None:
 
 def has_bfloat16() -> bool:
     """Say whether the processor computes in bfloat16 itself; imitated, a product took 40 times as long as float32."""
+    if platform.machine() in {"x86_64", "AMD64"}:
+        asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+        return any(has is not None and has() for has in asked)
     return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -184,8 +189,8 @@ def _computed_in(precision: str | None, device: torch.device) -> torch.dtype | N
         return None
     if device.type == "cpu" and not has_bfloat16():
         warnings.warn(
-            f"this processor has no instructions for {precision}, and takes many times as long in it as in float32: "
-            f"the training is computed in float32. Its weights will differ in the last digits from those of another.",
+            f"this processor has no instructions for {precision} and takes many times as long in it: the training "
+            f"keeps the type of the weights and is recorded so. It gives other weights than in {precision}.",
             PrecisionWarning,
             stacklevel=3,
         )

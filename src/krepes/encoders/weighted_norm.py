@@ -51,7 +51,8 @@ class WeightedBatchNorm(TorchFunctionMode):
         if mean is None or var is None:
             return func(*args, **kwargs or {})
         # Torch's own has no derivative in the statistics, and a second derivative of many passes over the input.
-        return normalised(named["input"], mean, var, named["weight"], named["bias"], named["eps"])
+        x = named["input"]
+        return normalised(x, mean, var, named["weight"], named["bias"], named["eps"]).to(x.dtype)
 
     def after(self, buffer: Tensor) -> Tensor:
         """Return a buffer's value after the batch: the buffer itself if no batch norm replaced it."""
@@ -68,15 +69,15 @@ class WeightedBatchNorm(TorchFunctionMode):
         eps: float,
     ) -> Tensor:
         """Return the normalised ``input`` ``(b, c, ...)``, and keep the running statistics."""
-        x, shape = input, [1, -1] + [1] * (input.ndim - 2)
-        rows, total = self.w.to(input), self.w.sum() * (input[0, 0].numel())
+        x, shape = input if input.dtype == torch.float64 else input.float(), [1, -1] + [1] * (input.ndim - 2)
+        rows, total = self.w.to(x), self.w.sum() * (x[0, 0].numel())
         # Pixels are summed first, so that weights multiply (b, c) numbers and not all of them.
         mean = rows @ _sums(x) / total
         var = rows @ _sums((x - mean.reshape(shape)).square()) / total
         for buffer, value in ((running_mean, mean), (running_var, var * total / (total - 1))):
             if buffer is not None:
                 self.running[id(buffer)] = (1 - momentum) * self.after(buffer) + momentum * value
-        return normalised(x, mean, var, weight, bias, eps)
+        return normalised(x, mean, var, weight, bias, eps).to(input.dtype)
 
 
 def _sums(x: Tensor) -> Tensor:

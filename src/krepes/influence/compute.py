@@ -127,10 +127,10 @@ def influence_of(
     return Influence(values, names, labels, adjoints.damping, adjoints.residuals, seconds=seconds, details=about)
 
 
-def _warn(said: str | None) -> None:
-    """Tell what is known against an answer."""
+def _warn(said: str | None, depth: int = 0) -> None:
+    """Tell what is known against an answer, to the caller of `influence_of`, ``depth`` functions below which it is."""
     if said is not None:
-        warnings.warn(said, UserWarning, stacklevel=3)
+        warnings.warn(said, UserWarning, stacklevel=3 + depth)
 
 
 def _replayed(
@@ -146,8 +146,8 @@ def _replayed(
 ) -> Influence:
     """Return the influence by a replay; a row's is ``n`` times the derivative in its weight."""
     labels = _labels(ids, stream.n)
-    said = caution.of_replay(encoder_of(model), loss_of(model, how))
-    _warn(said)
+    said = caution.of_replay(encoder_of(model), loss_of(model, how), plan.method)
+    _warn(said, depth=1)
     how = how if plan.rewinds is None else replace(how, rewinds=plan.rewinds)
     found = climb(
         model, outcomes, plan.method, how, stream=stream, path=path, memory_budget=memory_budget, progress=progress

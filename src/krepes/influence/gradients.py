@@ -3,7 +3,7 @@ r"""Fair baselines from exact gradients: the dot product, and TRAK with its ridg
     g_i = ∂/∂w_i ∇_θ L(θ ; w)  (n, P),      dot = -g_i · ∇o,
     TRAK = -g_iᵀ (GᵀG + ridge)⁻¹ ∇o = -[(GGᵀ + ridge)⁻¹ G ∇o]_i
 
-``g_i`` is what the row adds to the gradient of the whole weighted loss, statistics of the batch included, averaged over
+``g_i`` is what the row adds to the gradient of the weighted loss of its batch, statistics of it included, averaged over
 draws of the views; nothing is projected. The loss sees the embedding, or the projection by the trained heads.
 """
 
@@ -61,15 +61,18 @@ def row_gradients(steps: Steps, state: State, measure: Measure, draws: Sequence[
     with torch.enable_grad():
         values = measure(state | theta)
         of_outcomes = torch.stack([_flat(value, theta) for value in values])
-    G = _of_rows(steps, draws[0], state, names)
-    for t in draws[1:]:  # one at a time: they are the largest thing here
-        G += _of_rows(steps, t, state, names)
-    G /= len(draws)
+    G = of_outcomes.new_zeros(steps.n, of_outcomes.shape[1])
+    for t in draws:  # one at a time: they are the largest thing here
+        chosen, rows = _of_rows(steps, t, state, names)
+        G.index_add_(0, chosen, rows, alpha=1 / len(draws))
     return Gradients((G @ G.T).double(), (G @ of_outcomes.T).double())
 
 
-def _of_rows(steps: Steps, t: int, state: State, names: list[str]) -> Tensor:
-    """Return ``∂/∂w ∇L`` of one batch, ``(n, P)``: the gradient, paired with a direction, is differentiated twice."""
+def _of_rows(steps: Steps, t: int, state: State, names: list[str]) -> tuple[Tensor, Tensor]:
+    """Return the rows ``(b,)`` of a batch and their ``∂/∂w ∇L``, ``(b, P)``.
+
+    The gradient, paired with a direction, is differentiated twice.
+    """
     theta = {name: state[name].detach().requires_grad_() for name in names}
     w = torch.ones(steps.n, dtype=next(iter(theta.values())).dtype, requires_grad=True)
     with torch.enable_grad():
@@ -87,7 +90,7 @@ def _of_rows(steps: Steps, t: int, state: State, names: list[str]) -> Tensor:
         next(parts) if part is not None else w.new_zeros(len(chosen), x.numel())
         for part, x in zip(g, theta.values(), strict=True)
     ]
-    return w.new_zeros(steps.n, sum(part.shape[1] for part in rows)).index_copy(0, chosen, torch.cat(rows, dim=1))
+    return chosen, torch.cat(rows, dim=1)
 
 
 def _flat(value: Tensor, theta: State) -> Tensor:

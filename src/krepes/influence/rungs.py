@@ -196,9 +196,9 @@ def replay(
         file = None if path is None else f"{path}-{number}"
         what, of = f"replay {number + 1} of {len(recordings)}", of_encoder(outcomes, encoder)
         parts.append(differentiate(steps, of, memory_budget=memory_budget, path=file, what=what, progress=progress))
-    dw = mean_of_members([part.dw.double() for part in parts])
+    dw, shares = mean_of_members([part.dw.double() for part in parts])
     values = torch.stack([part.values.double() for part in parts]).mean(0)
-    details = {"members": len(parts), "steps": steps.T}
+    details = {"members": len(parts), "shares": shares, "steps": steps.T}
     return Found(dw, values, time.monotonic() - began, details)
 
 

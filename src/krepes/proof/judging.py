@@ -150,9 +150,11 @@ def averaged(found: dict[str, Scored]) -> dict[str, Scored]:
     rest = {name: scored for name, scored in found.items() if not name.startswith("replay")}
     if not parts:
         return rest
-    mean = {name: mean_of_members([part.scores[name] for part in parts]) for name in parts[0].scores}
+    means = {name: mean_of_members([part.scores[name] for part in parts]) for name in parts[0].scores}
+    mean = {name: scores for name, (scores, _) in means.items()}
+    shares = {name: left for name, (_, left) in means.items()}
     seconds = sum(part.seconds for part in parts)
-    return rest | {"replay": Scored(mean, seconds, {**parts[0].details, "members": len(parts)})}
+    return rest | {"replay": Scored(mean, seconds, {**parts[0].details, "members": len(parts), "shares": shares})}
 
 
 def judge_scores(scores: dict[str, Scored], retrained: Retrained) -> pd.DataFrame:

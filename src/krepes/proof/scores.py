@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -158,12 +159,13 @@ def score_gradients(subject: Subject, member: int = 0, *, projector: bool) -> di
 
 
 def _in_batches(steps: Steps, size: int) -> tuple[Views, range]:
-    """Return the views of steps over all rows in batches of about ``size``, and the numbers of those of all draws."""
+    """Return the views of steps over all rows in batches of at most ``size``, and the numbers of those of all draws."""
     count = -(-steps.n // size)
+    whole = lru_cache(maxsize=1)(steps.views)  # every part of a draw takes some of its rows
 
     def views(t: int) -> tuple[Tensor, Batch]:
         draw, part = divmod(t, count)
-        chosen, X = steps.views(draw)
+        chosen, X = whole(draw)
         order = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(draw))
         places = order[part::count].sort().values
         return chosen[places], pytree.tree_map(lambda leaf: leaf[:, places], X)

@@ -18,7 +18,7 @@ from krepes.proof.scores import RUNGS
 from krepes.proof.subject import MARGIN, PAIR
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.ladder import SECONDS, ladder, parts_of_ceiling
-from krepes.reproduce.overview import SLOPE, costs, studies
+from krepes.reproduce.overview import POSSIBLE, SLOPE, costs, studies
 from krepes.reproduce.retraining import RECIPES, TRAIN, open_study
 from krepes.reproduce.trial import Trial
 
@@ -82,6 +82,9 @@ def lines(found: Proof) -> list[tuple[str, str, float, float, float]]:
     sloped = found.table[found.table["kind"] == "rung"]
     for outcome, score, value in zip(*(sloped[name].tolist() for name in ("outcome", "score", "slope")), strict=True):
         rows.append((f"{outcome}{SLOPE}", score, value, *nothing))
+    if "replay" in found.scores:
+        possible = found.table[found.table["score"] == CEILING].set_index("outcome")["value"]
+        rows += [(f"{outcome}{POSSIBLE}", "replay", value, *nothing) for outcome, value in possible.items()]
     costs = found.costs()
     taken = costs["per outcome"].fillna(costs["seconds"]).tolist()
     return rows + [(SECONDS, score, value, *nothing) for score, value in zip(costs["score"], taken, strict=True)]
@@ -149,6 +152,7 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
         value = table[table["outcome"] == outcome].pivot_table(index="score", columns=["data", "loss"], values="mean")
         ceiling, count = value.loc[CEILING].to_numpy(), value.shape[1]
         rivals = value.drop(index=[CEILING, *(name for name in RUNGS if name in value.index)]).abs().max().to_numpy()
+        possible = {"replay": _possible(table, outcome, value.columns)}
         known = ceiling > 0  # where retrainings do not agree at all, nothing can be predicted
         warm = value.loc["warm"].to_numpy()
         leads = int(np.sum(known & (warm >= WARM * ceiling) & (warm > rivals)))
@@ -161,12 +165,20 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
         for rung, part in (("replay", REPLAY), ("lazy", LAZY)):
             if rung not in value.index:
                 continue
-            reached = int(np.sum(known & (value.loc[rung].to_numpy() >= part * ceiling)))
+            limit = possible.get(rung, ceiling)
+            reached = int(np.sum((limit > 0) & (value.loc[rung].to_numpy() >= part * limit)))
             verdicts.append((
                 f"{outcome}: {rung} reaches {part:g} of the ceiling in {reached} of {count} studies (at least half)",
                 2 * reached >= count,
             ))
     return verdicts
+
+
+def _possible(table: pd.DataFrame, outcome: str, studies: pd.Index) -> np.ndarray:
+    """Return the ceilings of the seeds that have a replay, in the order of the studies; where none says so, of all."""
+    of = table[table["outcome"] == outcome + POSSIBLE].set_index(["data", "loss"])["mean"].reindex(studies)
+    overall = table[(table["outcome"] == outcome) & (table["score"] == CEILING)].set_index(["data", "loss"])["mean"]
+    return np.asarray(of.fillna(overall.reindex(studies)), dtype=float)
 
 
 INTERVENTION = Target(

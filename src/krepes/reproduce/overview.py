@@ -12,8 +12,8 @@ from krepes.proof.subject import MARGIN, PAIR
 from krepes.reproduce.ladder import SECONDS
 from krepes.reproduce.tables import figure
 
-SLOPE = ", slope"
-"""What lines that hold the calibration of an outcome add to its name."""
+SLOPE, POSSIBLE = ", slope", ", ceiling of the same seeds"
+"""What lines add to the name of an outcome that hold the calibration, and the ceiling of seeds with a replay."""
 
 
 def studies(table: pd.DataFrame) -> pd.DataFrame:

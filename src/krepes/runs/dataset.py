@@ -208,7 +208,8 @@ def _read(path: Path, settings: Settings) -> pd.DataFrame:
     try:
         return read_table(path, delimiter=settings.delimiter, memory_budget=settings.memory)
     except InvalidInputError as error:
-        raise InvalidInputError(str(error).replace("delimiter=", f"{flag('delimiter')} ")) from error
+        typed = str(error).replace("delimiter='\\t'", "--delimiter $'\\t'").replace("delimiter='", "--delimiter '")
+        raise InvalidInputError(typed) from error
 
 
 def _embedded(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
