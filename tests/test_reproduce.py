@@ -310,8 +310,8 @@ def test_fewer_seeds_and_some_data_are_said_over_the_table(tmp_path, three_seeds
     assert "| a | 0.5 [0.40, 0.60] (0.5) |\n| b | 0.7 ± 0 |" in page, "a study that runs again replaces itself"
     assert page.count("--only b`") == 1 and "--seeds 2 --only b`" in page
     helped = replace(studies, run=lambda trial: replace(run(trial), kept=True))
-    reproduce(helped, "quick", None, tmp_path, seeds=1, only=["b"])
-    assert "core minutes beside what an earlier call had kept" in (tmp_path / "toy-quick.md").read_text()
+    reproduce(helped, "quick", None, tmp_path / "other", seeds=1, only=["b"])  # where no part of the commit is kept
+    assert "core minutes beside what an earlier call had kept" in (tmp_path / "other" / "toy-quick.md").read_text()
     with pytest.raises(InvalidInputError, match="--only c: toy takes a, b there"):
         reproduce(studies, "quick", None, tmp_path, only=["c"])
     with pytest.raises(InvalidInputError, match="--only a: toy takes none there"):
