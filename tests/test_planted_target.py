@@ -1,13 +1,18 @@
 """Planted causes: what is planted, how it is judged, and that a known effect is found."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 import torch
 
 from krepes.encoders.call import call
+from krepes.proof.result import CEILING
 from krepes.proof.subject import MARGIN, mixed
 from krepes.reproduce import planted
 from krepes.reproduce.retraining import Recipe, Study
+from krepes.reproduce.scale import find_scale
+from krepes.reproduce.trial import Trial
 from krepes.views import GaussianNoise
 
 
@@ -16,6 +21,7 @@ def study(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     monkeypatch.setattr(planted, "SIZE", 3)
     monkeypatch.setattr(planted, "AGAIN", 2)
+    monkeypatch.setattr(planted, "RANKING", 3)
     X, test, reference = (torch.randn(size, 5, generator=draw) for size in (30, 16, 20))
     y, y_test, y_reference = (torch.arange(size) % 3 for size in (30, 16, 20))
     recipe = Recipe("noise", width=12, out=4, epochs=3)
@@ -37,7 +43,9 @@ def margins_after(study, places, batch):
 
 
 def test_effects_are_differences_to_all_rows_and_predictions_sums_over_a_batch(study):
-    effect, error = planted.retrained(study, [0, 1])
+    outcomes = planted.retrained(study, [0, 1], 2)
+    assert outcomes.shape == (9, 2, 2)
+    effect, error = planted.changes(outcomes)
     assert effect.shape == error.shape == (8, 2) and (error > 0).all()
     whole = margins_after(study, torch.arange(30), -1)
     less = margins_after(study, torch.tensor([row for row in range(30) if row not in {3, 4, 5}]), 1)
@@ -62,6 +70,17 @@ def test_a_prediction_is_judged_by_name_sign_and_size():
     assert planted.judged(torch.tensor([0.0, 0.7, 0.2]), effect, 1)[planted.SIZED] == 0.0
 
 
+def test_ranks_stand_beside_those_that_retraining_itself_could_give(study, monkeypatch):
+    known = torch.arange(8.0)[:, None, None].expand(8, 3, 8)  # every training ranks the batches alike
+    monkeypatch.setattr(planted, "open_study", lambda *_: study)
+    monkeypatch.setattr(planted, "retrained", lambda study, samples, again: torch.cat([
+        torch.zeros(1, again, len(samples)), known[:, :again, : len(samples)]]).double())  # fmt: skip
+    monkeypatch.setattr(planted, "predicted", lambda study, samples: {"warm": -known.double()[:, 0, : len(samples)]})
+    trial = Trial(find_scale("quick"), seed=7, data_dir=None, encoders=Path())
+    ranks = planted.run(trial).rows.set_index(["measure", "score"])["value"][planted.RANKED]
+    assert ranks[CEILING] == pytest.approx(1.0) and ranks["warm"] == pytest.approx(-1.0)
+
+
 def test_claims_count_confirmed_seeds():
     lines = [(planted.STUCK, name, "warm", part, 10) for name, part in (
         (planted.FIRST, 1.0), (planted.SIGN, 0.9), (planted.SIZED, 0.8))]  # fmt: skip
@@ -69,3 +88,6 @@ def test_claims_count_confirmed_seeds():
     found = planted.judge(pd.DataFrame(lines, columns=[*planted.KEYS, "mean", "seeds"]))
     assert [holds for _, holds in found] == [True, True, False, True]
     assert "8 of 10 confirmed seeds" in found[2][0]
+    lines.append((planted.COPIES, planted.RANKED, CEILING, 0.8, 10))
+    found = planted.judge(pd.DataFrame(lines, columns=[*planted.KEYS, "mean", "seeds"]))
+    assert "0.70 (0.6 wanted, 0.80 can be known)" in found[-1][0]
