@@ -1,6 +1,8 @@
 """The intervention: its measures, the scores of every method, and a proof that goes on where it was killed."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,7 +15,7 @@ from krepes.encoders import MLP
 from krepes.errors import InvalidInputError
 from krepes.influence.members import mean_of_members
 from krepes.influence.warm import warm_steps
-from krepes.proof import judging, lds, scores
+from krepes.proof import judging, kept, lds, scores
 from krepes.proof.halves import retrain
 from krepes.proof.result import CEILING, TRAINING, in_words
 from krepes.proof.scores import RUNGS, Scored
@@ -151,6 +153,35 @@ def test_proof_holds_every_method_and_is_not_made_twice(study, tmp_path, monkeyp
     assert told.loc[(f"{MARGIN}{intervention.SLOPE}", "lazy"), "value"] == of.loc["lazy", "slope"]
     assert told.loc[(SECONDS, "one training"), "value"] == found.training
     assert costs.loc["warm", "trainings"] == pytest.approx(costs.loc["warm", "seconds"] / found.training)
+
+
+def test_scores_of_other_code_or_of_another_study_are_made_anew(study, tmp_path, monkeypatch, caplog):
+    made = []
+
+    def make():
+        made.append(1)
+        return {name: Scored({MARGIN: torch.full((24, 4), float(len(made)))}, 1.0, {}) for name in ("a", "b")}
+
+    def value(of):
+        return {
+            float(scored.scores[MARGIN][0, 0]) for scored in kept.kept(tmp_path / "rest", "rest", of, make).values()
+        }
+
+    assert value(study) == value(study) == {1.0} and not caplog.records
+    monkeypatch.setattr(kept, "code_of_scores", lambda: "mended")
+    assert not kept.is_kept(tmp_path / "rest", study)
+    assert value(study) == value(study) == {2.0}
+    assert "rest" in caplog.text and "made anew" in caplog.text
+    assert value(replace(study, seed=study.seed + 1)) == {3.0}
+    (tmp_path / "rest" / "whole.safetensors").unlink()  # killed before the end: what lies there is not believed
+    assert value(study) == {4.0} and len(list((tmp_path / "rest").iterdir())) == 3
+
+
+def test_the_code_of_scores_is_that_of_rooms_that_make_them():
+    assert re.fullmatch("[0-9a-f]{16}", kept.code_of_scores())
+    root = Path(kept.__file__).parents[1]
+    assert all((root / room).is_dir() for room in kept.SHOWING)
+    assert not {"encoders", "influence", "objectives", "proof"} & set(kept.SHOWING)
 
 
 def test_gradients_of_many_rows_see_each_once_a_draw_in_batches(study):

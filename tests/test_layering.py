@@ -85,6 +85,7 @@ LAYERS = [
     "proof.lds",
     "proof.halves",
     "proof.scores",
+    "proof.kept",
     "proof.result",
     "proof",
     "audit",

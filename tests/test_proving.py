@@ -164,7 +164,7 @@ def test_scores_whose_turn_comes_too_late_are_left_for_a_later_call(proved, monk
     monkeypatch.setattr(judging, "score_surrogate", lambda subject: made.append("surrogate"))
     clock = iter([0.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0])
     monkeypatch.setattr(judging.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(judging, "_kept", lambda folder, name, make: {name: make()})
+    monkeypatch.setattr(judging, "kept", lambda folder, name, subject, make: {name: make()})
     monkeypatch.setattr(judging, "score_rest", lambda subject: Scored({}, 0.0, {}))
     folder = Path("nowhere")
     found, left = judging.all_scores(None, folder, members=1, methods=("warm",), seconds=4.0)

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from krepes.errors import KrepesError
 from krepes.influence.members import mean_of_members
 from krepes.proof.halves import Retrained, retrain
+from krepes.proof.kept import is_kept, kept
 from krepes.proof.lds import lds, lds_interval, noise_ceiling, slope
 from krepes.proof.result import CEILING, Proof
 from krepes.proof.scores import (
@@ -82,9 +83,8 @@ def prove(
 
 def _forecast(subject: Subject, folder: Path, methods: Sequence[str], members: int, seconds: float) -> str:
     """Return in words what the longest scores will take, and when halves are begun; what is done is not counted."""
-    left = [
-        name for name in methods if not _whole(folder / "scores" / ("replay-0" if name == "replay" else name)).exists()
-    ]
+    places = {name: folder / "scores" / ("replay-0" if name == "replay" else name) for name in methods}
+    left = [name for name, place in places.items() if not is_kept(place, subject)]
     try:
         costs = predicted(subject, left, members)
     except KrepesError as error:
@@ -133,11 +133,11 @@ def all_scores(
         for name, make in bar:
             bar.set_postfix_str(name)
             place = folder / re.sub(r"\W+", "-", name)
-            if time.monotonic() - began > seconds and not _whole(place).exists():
+            if time.monotonic() - began > seconds and not is_kept(place, subject):
                 left_out[name] = LATER
                 continue
             try:
-                found |= _kept(place, name, make)
+                found |= kept(place, name, subject, make)
             except KrepesError as error:
                 left_out[name] = str(error)
                 logger.warning("%s has no scores here: %s", name, error)
@@ -183,26 +183,4 @@ def _swept(scores: dict[str, Scored], retrained: Retrained, outcome: str) -> dic
     member, values = retrained.member[::2], retrained.outcomes[outcome][::2]
     for name, ridges in swept.items():
         found[name] = scores[max(ridges, key=lambda one: lds(scores[one].scores[outcome], member, values))]
-    return found
-
-
-def _whole(folder: Path) -> Path:
-    """Return the file that says that a folder of scores is complete."""
-    return folder / "whole.safetensors"
-
-
-def _kept(folder: Path, name: str, make: Callable[[], Scored | dict[str, Scored]]) -> dict[str, Scored]:
-    """Return what ``make`` gives, read from ``folder`` if it is there and whole."""
-    whole = _whole(folder)
-    if not whole.exists():
-        made = make()
-        parts = {name: made} if isinstance(made, Scored) else made
-        for number, (key, scored) in enumerate(parts.items()):
-            details = {"name": key, "seconds": scored.seconds, "details": scored.details}
-            write_tensors(folder / f"{number:02d}.safetensors", scored.scores, details)
-        write_tensors(whole, {}, {"parts": len(parts)})
-    found: dict[str, Scored] = {}
-    for path in sorted(folder.glob("[0-9][0-9].safetensors")):
-        tensors, told = read_tensors(path)
-        found[told["name"]] = Scored(tensors, told["seconds"], told["details"])
     return found
