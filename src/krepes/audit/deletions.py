@@ -115,8 +115,8 @@ def deletion_readings_of(
     for start in range(0, t, PIECE):
         part = slice(start, min(start + PIECE, t))
         size = (part.stop - start, len(codes))
-        chance = [torch.rand(size, generator=generator).argsort(1).argsort(1).to(PLACE) for _ in range(draws)]
-        within = [class_places(places, codes) for places in chance]
+        chance = torch.stack([places_of(torch.rand(size, generator=generator)) for _ in range(draws)])
+        within = class_places(chance, codes)
         tops = {method: ranked[method][part].cpu() for method in methods}
         for vote in VOTES:
             near, weights = voters(E_test[part], E_landmarks, k + delete, vote=vote)
@@ -126,44 +126,52 @@ def deletion_readings_of(
     return _table({key: torch.cat(parts) for key, parts in found.items()})
 
 
+def places_of(values: Tensor) -> Tensor:
+    """Return the place of each value in its row, from 0 for the smallest, ``(..., m)``."""
+    order = values.argsort(-1)
+    places = torch.arange(order.shape[-1], dtype=PLACE).expand(order.shape)
+    return torch.empty(order.shape, dtype=PLACE).scatter_(-1, order, places)
+
+
 def class_places(places: Tensor, codes: Tensor) -> Tensor:
-    """Return the place of each landmark among those of its own class, from 0, ``(t, m)``, for ``places`` ``(t, m)``."""
-    found = torch.empty_like(places)
-    for code in codes.unique():
-        members = (codes == code).nonzero()[:, 0]
-        found[:, members] = places[:, members].argsort(1).argsort(1).to(places.dtype)
-    return found
+    """Return the place of each landmark among those of its own class, from 0, for ``places`` ``(..., m)``."""
+    sizes = codes.bincount()
+    first = (sizes.cumsum(0) - sizes).to(PLACE)  # of each class, if all landmarks are in line class by class
+    return places_of(codes.to(PLACE) * len(codes) + places) - first[codes]
 
 
 def _drops(
     state: _Vote,
     tops: Mapping[str, Tensor],
-    chance: list[Tensor],
-    within: list[Tensor],
+    chance: Tensor,
+    within: Tensor,
     codes: Tensor,
     classes: int,
     k: int,
     delete: int,
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Yield, for each kind of deletion and method, ``(t, 5)``: before, drop, deleted, random drop, matched drop."""
+    near, found = state.near, codes[state.near]
 
-    def drop(deleted: Tensor) -> Tensor:
-        gone = deleted.gather(1, state.near)
-        return state.before - confidence_after(gone, codes[state.near], state.weights, state.decision, classes, k)
+    def drop(gone: Tensor) -> Tensor:
+        return state.before - confidence_after(gone, found, state.weights, state.decision, classes, k)
 
-    def mean(masks: Iterator[Tensor]) -> Tensor:
-        return torch.stack([drop(mask) for mask in masks]).mean(0)
+    def mean(gone: Tensor) -> Tensor:
+        return torch.stack([drop(one) for one in gone]).mean(0)
 
+    # Places in random orders, (draws, t, m): whether a landmark is gone matters only where it could vote.
+    chance, within = (places.gather(2, near.expand(len(places), *near.shape)) for places in (chance, within))
     own = codes[None] == state.decision[:, None]  # (t, m)
-    random = mean(places < delete for places in chance)
-    own_random = mean((places < delete) & own for places in within)
+    random = mean(chance < delete)
+    own_random = mean((within < delete) & own.gather(1, near))
     kind = torch.nn.functional.one_hot(codes, classes).double()
     for among in AMONG:
         for method, top in tops.items():
             deleted = first_places(top, codes, delete, own if among == PREDICTED else None)
             count = deleted.double() @ kind  # (t, classes)
-            matched = mean(places < count[:, codes] for places in within)
-            yield among, method, torch.stack([state.before, drop(deleted), count.sum(1), random, matched], 1)
+            matched = mean(within < count.gather(1, found))
+            dropped = drop(deleted.gather(1, near))
+            yield among, method, torch.stack([state.before, dropped, count.sum(1), random, matched], 1)
         by_chance = random if among == ANY else own_random
         size = torch.full_like(random, delete) if among == ANY else own.sum(1).clamp_max(delete).double()
         yield among, RANDOM, torch.stack([state.before, by_chance, size, random, by_chance], 1)
