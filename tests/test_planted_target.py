@@ -21,7 +21,7 @@ def study(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     monkeypatch.setattr(planted, "SIZE", 3)
     monkeypatch.setattr(planted, "AGAIN", 2)
-    monkeypatch.setattr(planted, "RANKING", 3)
+    monkeypatch.setattr(planted, "RANKING", 4)
     X, test, reference = (torch.randn(size, 5, generator=draw) for size in (30, 16, 20))
     y, y_test, y_reference = (torch.arange(size) % 3 for size in (30, 16, 20))
     recipe = Recipe("noise", width=12, out=4, epochs=3)
@@ -71,7 +71,7 @@ def test_a_prediction_is_judged_by_name_sign_and_size():
 
 
 def test_ranks_stand_beside_those_that_retraining_itself_could_give(study, monkeypatch):
-    known = torch.arange(8.0)[:, None, None].expand(8, 3, 8)  # every training ranks the batches alike
+    known = torch.arange(8.0)[:, None, None].expand(8, 4, 8)  # every training ranks the batches alike
     monkeypatch.setattr(planted, "open_study", lambda *_: study)
     monkeypatch.setattr(planted, "retrained", lambda study, samples, again: torch.cat([
         torch.zeros(1, again, len(samples)), known[:, :again, : len(samples)]]).double())  # fmt: skip
@@ -79,6 +79,13 @@ def test_ranks_stand_beside_those_that_retraining_itself_could_give(study, monke
     trial = Trial(find_scale("quick"), seed=7, data_dir=None, encoders=Path())
     ranks = planted.run(trial).rows.set_index(["measure", "score"])["value"][planted.RANKED]
     assert ranks[CEILING] == pytest.approx(1.0) and ranks["warm"] == pytest.approx(-1.0)
+
+
+def test_a_large_effect_that_all_trainings_show_is_no_evidence_for_the_rest():
+    outcomes = torch.randn(8, 40, 200, generator=torch.Generator().manual_seed(0)).double()
+    outcomes[3] += 100  # one batch is last in every training, the order of the others is noise
+    own = 14 / 42  # the rank correlation of two orders that share their last of eight and nothing else
+    assert planted.ceiling(outcomes) == pytest.approx((2 * own / (1 + own)) ** 0.5, abs=0.03)
 
 
 def test_claims_count_confirmed_seeds():

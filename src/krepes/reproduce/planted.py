@@ -54,7 +54,7 @@ def run(trial: Trial) -> Findings:
     copies = planted(study, {batch: batch for batch in range(BATCHES)})
     outcomes = retrained(copies, range(BATCHES), RANKING)
     effect, _ = changes(outcomes)
-    rows.append((COPIES, RANKED, CEILING, noise_ceiling(outcomes[1:])))  # a batch's rank needs no outcome of all rows
+    rows.append((COPIES, RANKED, CEILING, ceiling(outcomes[1:])))  # a batch's rank needs no outcome of all rows
     for score, found in predicted(copies, range(BATCHES)).items():
         rows.append((COPIES, RANKED, score, float(spearman(found, effect).mean())))
     return Findings(pd.DataFrame(rows, columns=[*KEYS, "value"]))
@@ -91,6 +91,15 @@ def changes(outcomes: Tensor) -> tuple[Tensor, Tensor]:
     """Return what margins change by without each batch, and the standard error, ``(batches, samples)`` each."""
     mean, variance = outcomes.mean(1), outcomes.var(1) / outcomes.shape[1]
     return mean[1:] - mean[0], (variance[1:] + variance[0]).sqrt()
+
+
+def ceiling(outcomes: Tensor) -> float:
+    """Return what ranks a perfect score would reach at most, for ``outcomes`` ``(batches, again, samples)``.
+
+    It is taken from two halves of the trainings. Single ones agree about the one large effect alone, and what they
+    agree about the others with would be overestimated from that.
+    """
+    return noise_ceiling(outcomes.unflatten(1, (2, -1)).mean(2))
 
 
 def predicted(study: Study, samples: range | list[int]) -> dict[str, Tensor]:
@@ -150,7 +159,7 @@ PLANTED = Target(
     f"differ by noise of {NOISE}. The outcome is the margin of a copied sample; effects are means over {AGAIN} "
     f"trainings with all rows and {AGAIN} without each batch, where eight batches are ranked over {RANKING}: with "
     f"{AGAIN} the ranks of retraining were half noise, which was seen after warm had reached 0.57 of the 0.6 wanted. "
-    "The ceiling is what a perfect score would reach. A planted batch is confirmed if its retrained effect is "
+    "The ceiling is what a perfect score would reach at most. A planted batch is confirmed if its retrained effect is "
     "the largest of eight and above two standard errors; only confirmed seeds are counted. Sizes are as predicted, "
     "without calibration. A cosine has a sign and a size of another kind: it stands here for the ranks.",
     judge=judge,
