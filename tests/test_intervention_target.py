@@ -11,7 +11,7 @@ from torch.nn.functional import cosine_similarity
 
 from krepes import influence as inf
 from krepes.attribution import attribute
-from krepes.encoders import MLP
+from krepes.encoders import MLP, pretrain
 from krepes.errors import InvalidInputError
 from krepes.influence.members import mean_of_members
 from krepes.influence.warm import warm_steps
@@ -182,6 +182,20 @@ def test_the_code_of_scores_is_that_of_rooms_that_make_them():
     root = Path(kept.__file__).parents[1]
     assert all((root / room).is_dir() for room in kept.SHOWING)
     assert not {"encoders", "influence", "objectives", "proof"} & set(kept.SHOWING)
+
+
+@pytest.mark.parametrize("projector", [False, True])
+def test_gradients_of_an_encoder_in_float64_are_taken(study, projector):
+    double = replace(study, **{name: getattr(study, name).double() for name in ("X", "test", "reference")})
+    object.__setattr__(double, "record", lambda member: recorded_in_float64(double, member))
+    found = scores.score_gradients(double, projector=projector)
+    assert all(one.scores[MARGIN].isfinite().all() for one in found.values())
+
+
+def recorded_in_float64(study, member):
+    torch.manual_seed(0)
+    stream = study.stream(member)
+    return pretrain(study.recipe.fresh(study.X).double(), stream, projector=(4,), epochs=2, record=True, progress=False)
 
 
 def test_gradients_of_many_rows_see_each_once_a_draw_in_batches(study):

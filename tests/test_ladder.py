@@ -125,6 +125,20 @@ def test_warm_goes_without_rewinds_where_the_seconds_do_not_allow_them(model, ou
     assert found.method == "warm" and "rewinds" not in found.details
 
 
+def test_auto_goes_down_a_rung_that_refuses_when_it_starts(model, outcomes, monkeypatch, capsys):
+    def refuses(*_, **__):
+        raise InvalidInputError("at none of 13 step sizes does the loss fall. Check the loss.")
+
+    monkeypatch.setattr(ladder, "warm", refuses)
+    found = inf.influence_of(model, outcomes, method="auto", how=How(steps=3))
+    assert found.method == "lazy" and "no warm: at none of 13 step sizes does the loss fall" in found.details["plan"]
+    assert "influence by lazy" in capsys.readouterr().err
+    with pytest.raises(InvalidInputError, match="step sizes"):
+        inf.influence_of(model, outcomes, method="warm", how=How(steps=3), progress=False)
+    monkeypatch.setattr(ladder, "lazy", refuses)
+    assert inf.influence_of(model, outcomes, method="auto", how=How(steps=3), progress=False).method == "surrogate"
+
+
 def test_auto_takes_no_rung_whose_step_is_beyond_the_budget(model, outcomes, trained, monkeypatch):
     def step(*args, **named):
         raise AssertionError("a step was made to see what it costs")

@@ -162,7 +162,7 @@ def test_scores_whose_turn_comes_too_late_are_left_for_a_later_call(proved, monk
     made = []
     monkeypatch.setattr(judging, "score_warm", lambda subject: made.append("warm"))
     monkeypatch.setattr(judging, "score_surrogate", lambda subject: made.append("surrogate"))
-    clock = iter([0.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0])
+    clock = iter([0.0, 3.0, 5.0, 7.0, 9.0, 11.0])
     monkeypatch.setattr(judging.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(judging, "kept", lambda folder, name, subject, make: {name: make()})
     monkeypatch.setattr(judging, "score_rest", lambda subject: Scored({}, 0.0, {}))
@@ -170,6 +170,27 @@ def test_scores_whose_turn_comes_too_late_are_left_for_a_later_call(proved, monk
     found, left = judging.all_scores(None, folder, members=1, methods=("warm",), seconds=4.0)
     assert made == ["surrogate"] and set(found) == {"rest", "surrogate"}
     assert set(left) == {"warm", "gradients", "projected gradients"} and set(left.values()) == {judging.LATER}
+
+
+def test_scores_that_would_not_be_done_in_time_are_not_begun(monkeypatch):
+    made = []
+    for name in ("score_warm", "score_surrogate", "score_rest"):
+        monkeypatch.setattr(judging, name, lambda subject, name=name: made.append(name) or Scored({}, 0.0, {}))
+    monkeypatch.setattr(
+        judging, "score_replay", lambda subject, member: made.append(f"replay {member}") or Scored({}, 0.0, {})
+    )
+    monkeypatch.setattr(
+        judging, "score_gradients", lambda subject, projector: (_ for _ in ()).throw(RuntimeError("dtype"))
+    )
+    monkeypatch.setattr(judging, "kept", lambda folder, name, subject, make: {name: make()})
+    asked = {"members": 2, "methods": ("warm", "replay"), "seconds": 60.0, "costs": {"warm": 100.0, "replay": 80.0}}
+    _, left = judging.all_scores(None, Path("nowhere"), **asked)
+    assert made == ["score_rest", "score_surrogate", "replay 0", "replay 1"]
+    assert left["warm"].startswith("it would take about 1e+02 s, and 60 s are left") and "more time" in left["warm"]
+    assert left["gradients"] == "dtype"  # one method that fails does not end the test of the others
+    made.clear()
+    _, left = judging.all_scores(None, Path("nowhere"), **asked | {"seconds": 0.0})
+    assert made == ["score_rest"] and left["surrogate"] == judging.LATER
 
 
 def test_without_a_label_the_neighbours_pull(proved, table, monkeypatch):

@@ -92,6 +92,28 @@ def test_own_loss_without_weights_is_refused_and_one_with_weights_is_taken():
         assert weighted(loss) is loss
 
 
+class Distance(nn.Module):
+    def forward(self, Z_a, Z_b):
+        return (Z_a - Z_b).square().sum()
+
+
+class WeightedDistance(Distance):
+    def forward(self, Z_a, Z_b, w=None):
+        return (Z_a - Z_b).square().sum(1) @ w
+
+
+def test_a_third_argument_that_is_no_weight_is_not_taken_for_one():
+    def heated(Z_a, Z_b, temperature=0.5):
+        return (Z_a - Z_b).square().sum() / temperature
+
+    with pytest.raises(InvalidInputError, match="heated.* takes no row weights .its third argument is 'temperature'"):
+        weighted(heated)
+    with pytest.raises(InvalidInputError, match="'Distance' takes no row weights"):
+        weighted(Distance())
+    loss = WeightedDistance()
+    assert weighted(loss) is loss
+
+
 # Batch norm
 
 

@@ -1,6 +1,7 @@
 """``krepes whatif`` as a user meets it: which rows go, what moved, and everything that is refused before any work."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -100,6 +101,16 @@ def test_ids_of_a_file_and_what_it_exported_before(run, tmp_path):
     assert "surrogate" in found["missing"]["spectrum"] and "audits" not in found
     shown = call("whatif", run, "--remove", ids, "--sets", "2", "--quiet")
     assert shown.exit_code == 0 and "Without 3 of 128 training rows" in " ".join(shown.output.split())
+
+
+def test_ids_are_what_is_written(run, tmp_path):
+    ids = tmp_path / "ids.csv"
+    ids.write_text("who,score\n007,1\nNA,2\n1.10,3\n12.0,4\n,5\n")
+    data = SimpleNamespace(
+        places={"007": 3, "NA": 5, "1.10": 7, "12": 9, "7": 11, "1.1": 13}, n=20, ids=["007"], name="x"
+    )
+    space = SimpleNamespace(settings=SimpleNamespace(id_column="who"), data=data, train=torch.arange(20))
+    assert chosen_rows(space, remove=str(ids)).places.tolist() == [3, 5, 7, 9]
 
 
 @pytest.mark.parametrize(

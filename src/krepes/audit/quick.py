@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from krepes.errors import InvalidInputError, KrepesError
 from krepes.influence import How, Influence, influence_of
-from krepes.influence.ladder import lazy_operations
+from krepes.influence.costs import lazy_operations
 
 if TYPE_CHECKING:
     from krepes.audit.study import Study

@@ -85,7 +85,7 @@ def main() -> None:
     try:
         _run()
     except KeyboardInterrupt:
-        notes.print("interrupted: what was finished is kept; call the same command again to go on")
+        notes.print("interrupted: call the same command again; it goes on from whatever is kept on the way")
         raise SystemExit(130) from None
     except Exception as error:
         if debug:

@@ -187,8 +187,9 @@ def influence(
     size = k * len(found.names)
     answer = {by: words.frame[place * size : (place + 1) * size] for place, by in enumerate(parts)}
     trust, name = trust_in(space, run, found.method), _name(found.names)
+    said = [found.sentence(int(part["row"].iloc[0])) for part in parts.values()] if len(found.names) == 1 else []
     if as_json:
-        told = {"notes": space.notes, "outcome": name, "method": found.method, "unit": found.unit}
+        told = {"notes": space.notes, "outcome": name, "method": found.method, "unit": found.unit, "sentences": said}
         show_json({**told, "trust": trust, **answer, **_in_json(words)})
         return
     say_samples(words)
@@ -198,6 +199,8 @@ def influence(
         show_frame(frame, f"training samples whose weight {verb} it: {name}")
     if words.note:
         say(words.note)
+    for sentence in said:
+        say(sentence)
     say(f"by {found.method}: {found.unit}")
     say(trust)
 

@@ -20,7 +20,7 @@ def prove(
     ] = 30.0,
     halves: Annotated[int, typer.Option(help="Random halves of the training samples, at most.", min=2)] = 60,
     retrainings: Annotated[int, typer.Option(help="Encoders trained on each half.", min=2)] = 2,
-    members: Annotated[int, typer.Option(help="Trainings that a replay averages.", min=1)] = 1,
+    members: Annotated[int, typer.Option(help="Trainings that a replay averages.", min=1)] = 4,
     seed: Annotated[int, typer.Option(help="Of outcomes, halves and their trainings.", min=0)] = 0,
     data: o.Moved = None,
     data_dir: o.DataDir = None,

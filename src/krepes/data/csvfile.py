@@ -38,7 +38,12 @@ THOUSANDS = re.compile(r"[+-]?(?:[1-9]\d{0,2}\.\d{3}|\d{1,3})", re.ASCII)
 
 
 def read_csv(
-    path: Path, delimiter: str | None, missing: tuple[str, ...], budget: Budget = DEFAULT_BUDGET
+    path: Path,
+    delimiter: str | None,
+    missing: tuple[str, ...],
+    budget: Budget = DEFAULT_BUDGET,
+    *,
+    texts: bool = False,
 ) -> pd.DataFrame:
     """Read a CSV file with a header line.
 
@@ -47,6 +52,7 @@ def read_csv(
         delimiter: What separates the columns; by default whichever of ``, ; tab |`` splits the header most.
         missing: Texts that mean "no value", beside those of pandas.
         budget: A table of more than an eighth of it lies in a temporary file.
+        texts: Every field as it is written, nothing missing and no number: ``007`` and ``NA`` may be ids.
 
     Returns:
         The table, at least one row.
@@ -58,9 +64,13 @@ def read_csv(
     # An empty name is the index column that to_csv writes; the parser names those by their place.
     require_distinct([name for name in header if name], named(path))
     options = {"sep": delimiter, "na_values": list(missing), "skipinitialspace": True, "index_col": False}
+    if texts:
+        options |= {"dtype": str, "na_filter": False}
     frame = _parsed(path, header, options, budget)
     if frame.empty:
         raise InvalidInputError(f"{named(path)} has a header of {len(header)} columns but no row below it. Add rows.")
+    if texts:
+        return frame
     if frame.iloc[:, -1].isna().any():
         _require_whole_lines(path, header, delimiter)
     if delimiter != ",":

@@ -29,6 +29,7 @@ def read_table(
     delimiter: str | None = None,
     missing: tuple[str, ...] = ("?",),
     memory_budget: MemoryBudget = DEFAULT_BUDGET,
+    texts: bool = False,
 ) -> pd.DataFrame:
     """Return ``source`` as a DataFrame with unique text column names and at least one row.
 
@@ -38,6 +39,7 @@ def read_table(
         delimiter: What separates the columns of a CSV; by default whichever of ``, ; tab |`` splits its header most.
         missing: Texts in a CSV that mean "no value", beside the empty field, ``NA``, ``NaN``, ``null`` and the like.
         memory_budget: The columns of a file lie in a temporary one if they take more than an eighth of it.
+        texts: Every field of a CSV as it is written: nothing is missing and nothing a number.
 
     Returns:
         The table, rows numbered from zero. A DataFrame's data is not copied.
@@ -50,7 +52,7 @@ def read_table(
         ['x0', 'x1']
     """
     if isinstance(source, (str, Path)):
-        frame = _read_file(Path(source), delimiter, missing, Budget.of(memory_budget))
+        frame = _read_file(Path(source), delimiter, missing, Budget.of(memory_budget), texts)
     elif isinstance(source, pd.DataFrame):
         frame = source.reset_index(drop=True)
     elif hasattr(source, "to_pandas"):
@@ -105,9 +107,11 @@ def _to_pandas(source: Any) -> pd.DataFrame:
         ) from error
 
 
-def _read_file(path: Path, delimiter: str | None, missing: tuple[str, ...], budget: Budget) -> pd.DataFrame:
+def _read_file(
+    path: Path, delimiter: str | None, missing: tuple[str, ...], budget: Budget, texts: bool
+) -> pd.DataFrame:
     path = require_file(path, "a CSV or Parquet file")
     if path.suffix.lower() in PARQUET:
         with foreign(f"{named(path)} is not a readable Parquet file", "Write it again, or pass a CSV file."):
             return read_parquet(path, budget)
-    return read_csv(path, delimiter, missing, budget)
+    return read_csv(path, delimiter, missing, budget, texts=texts)

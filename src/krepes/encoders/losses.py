@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from krepes.errors import InvalidInputError
 
 Loss = Callable[..., Tensor]
 """``(Z_a, Z_b) -> scalar``, or ``(Z_a, Z_b, w) -> scalar`` with row weights."""
+WEIGHTS = ("w", "weight", "weights", "row_weights", "sample_weight", "sample_weights")
+"""What the third argument of a loss is called if it is row weights: anything else, such as a temperature, is not."""
 
 
 def weighted_mean(Z: Tensor, w: Tensor | None) -> Tensor:
@@ -114,11 +116,16 @@ def weighted(loss: Loss) -> Loss:
     Raises:
         InvalidInputError: If it takes no weights, so that nothing says what a row contributes to it.
     """
-    parameters: list[Any] = list(inspect.signature(loss).parameters.values())
+    called = loss.forward if isinstance(loss, nn.Module) else loss
+    parameters: list[Any] = list(inspect.signature(called).parameters.values())
     positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
-    if len(positional) < 3 and not any(p.kind == p.VAR_POSITIONAL for p in parameters):
+    any_number = any(p.kind == p.VAR_POSITIONAL for p in parameters)
+    third = positional[2].name if len(positional) > 2 else None
+    if third not in WEIGHTS and not (third is None and any_number):
+        name = getattr(loss, "__qualname__", type(loss).__name__)
+        instead = "" if third is None else f" (its third argument is {third!r})"
         raise InvalidInputError(
-            f"the loss {getattr(loss, '__qualname__', loss)!r} takes no row weights, so nothing says what a row "
-            f"contributes to it. Give it a third argument w (b,), and use w in every mean over the batch."
+            f"the loss {name!r} takes no row weights{instead}, so nothing says what a row contributes to it. Give it a "
+            f"third argument w (b,), and use w in every mean over the batch."
         )
     return loss

@@ -37,7 +37,7 @@ def of_surrogate(objective: Any, init: str) -> str | None:
     if objective.name == BYOL:
         return (
             "the influence of rows on BYOL through the kernel model predicted nothing of retrained halves in four "
-            "studies (at most 0.1). Use method='warm', which predicted 0.2 to 0.3 in three of them."
+            "studies (at most 0.1). Use the method warm, which predicted 0.2 to 0.3 in three of them."
         )
     if not isinstance(objective, VICReg):
         return None
@@ -52,8 +52,8 @@ def of_surrogate(objective: Any, init: str) -> str | None:
     )
     return (
         f"the influence of rows on VICReg through the kernel model was tested by retraining on digits and MNIST: {why} "
-        f"of a possible 0.57 and 0.79. Use VICReg(inv_reduction='nh', var_halved=True) with init='encoder' (0.16 and "
-        f"0.31, pairs 0.20 and 0.21), or method='lazy' or 'warm', which replay the loss of the training."
+        f"of a possible 0.57 and 0.79. Use inv_reduction 'nh' and var_halved of VICReg with init 'encoder' (0.16 and "
+        f"0.31, pairs 0.20 and 0.21), or the method lazy or warm, which replay the loss of the training."
     )
 
 

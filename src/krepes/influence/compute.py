@@ -27,10 +27,10 @@ from krepes.engine.init import ENCODER
 from krepes.engine.moments import Moments
 from krepes.engine.rows import Piece, pieces, with_progress
 from krepes.engine.rowstore import RowStore
-from krepes.errors import InvalidInputError
+from krepes.errors import InvalidInputError, UnsupportedEncoderError
 from krepes.influence import caution
 from krepes.influence.adjoint import Adjoints, solve_adjoints
-from krepes.influence.ladder import METHODS, How, Plan, choose, climb, encoder_of, loss_of
+from krepes.influence.ladder import METHODS, How, Plan, choose, climb, encoder_of, first_sentence, loss_of
 from krepes.influence.moment import MomentProducts, SeenRows
 from krepes.influence.outcomes import Outcome, fitted_objective
 from krepes.influence.result import Influence
@@ -70,7 +70,9 @@ def influence_of(
         damping: Absolute ``λ`` of ``(H + λ I)`` of the surrogate; by default the one the fit chose.
         draws: Zero for the very views of the fit. Otherwise the mean over so many new draws of the views, one pass for
             each: what a sample does on average over its augmentations, which predicts retraining better.
-        path: A ``.npy`` file for the values, mapped from there; without it they are held in memory.
+        path: Of the surrogate, a ``.npy`` file for the values, mapped from there; without it they are held in memory.
+            Of a warm or whole replay, the beginning of the names of files that keep what is finished of the reverse
+            pass, from which a killed one goes on.
         memory_budget: For the kernel rows of a batch, and for the values if there is no ``path``; by default the
             model's. Beside them an outcome holds ``(q + 2 p² h) h`` numbers, whatever n.
         progress: Show a bar for each pass.
@@ -80,6 +82,7 @@ def influence_of(
 
     Raises:
         InvalidInputError: If there is no outcome or no stream, sizes disagree, or the values exceed the budget.
+        UnsupportedEncoderError: If a replay was asked for and torch knows no second derivative of a layer.
 
     Example:
         >>> from krepes.influence import similarity
@@ -99,10 +102,15 @@ def influence_of(
         raise InvalidInputError(f"method={method!r} is unknown: choose one of {', '.join(METHODS)} or auto.")
     budget = Budget.of(model.memory_budget if memory_budget is None else memory_budget)
     if method != "surrogate":
-        seen = _stream(model, stream)
-        plan = choose(model, chosen, how or How(), seen, progress=progress) if method == "auto" else Plan(method)
-        if plan.method != "surrogate":
-            return _replayed(model, chosen, plan, how or How(), seen, ids, path, budget.bytes, progress)
+        seen, asked = _stream(model, stream), how or How()
+        failed: dict[str, str] = {}
+        while (plan := _plan(model, chosen, method, asked, seen, failed, progress)).method != "surrogate":
+            try:
+                return _replayed(model, chosen, plan, asked, seen, ids, path, budget.bytes, progress)
+            except (InvalidInputError, UnsupportedEncoderError) as error:
+                if method != "auto":
+                    raise
+                failed[plan.method] = first_sentence(error)
     objective, solution = fitted_objective(model), model.solution_
     said = caution.of_surrogate(objective, model.init)
     _warn(said)
@@ -131,6 +139,21 @@ def _warn(said: str | None, depth: int = 0) -> None:
     """Tell what is known against an answer, to the caller of `influence_of`, ``depth`` functions below which it is."""
     if said is not None:
         warnings.warn(said, UserWarning, stacklevel=3 + depth)
+
+
+def _plan(
+    model: Krepes,
+    outcomes: list[Outcome],
+    method: str,
+    how: How,
+    stream: ViewStream,
+    failed: dict[str, str],
+    progress: bool,
+) -> Plan:
+    """Return the rung that was asked for, or the best that has not ``failed`` yet."""
+    if method != "auto":
+        return Plan(method)
+    return choose(model, outcomes, how, stream, failed=failed, progress=progress)
 
 
 def _replayed(
@@ -172,7 +195,7 @@ def _allocate(shape: tuple[int, int], path: str | Path | None, budget: Budget) -
     if not budget.fits(size):
         raise InvalidInputError(
             f"the influences of {shape[0]} samples on {shape[1]} outcomes take {Budget(size)}, the memory budget is "
-            f"{budget}. Pass path= to keep them on disk, raise memory_budget, or ask for fewer outcomes at once."
+            f"{budget}. Keep them on disk (path=), raise the memory budget, or ask for fewer outcomes at once."
         )
     return np.zeros(shape)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from krepes.encoders.functional import State, Steps
-from krepes.influence.reverse import Measure
+from krepes.influence.reverse import Measure, ones_like_state
 
 RIDGES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 
@@ -74,7 +74,7 @@ def _of_rows(steps: Steps, t: int, state: State, names: list[str]) -> tuple[Tens
     The gradient, paired with a direction, is differentiated twice.
     """
     theta = {name: state[name].detach().requires_grad_() for name in names}
-    w = torch.ones(steps.n, dtype=next(iter(theta.values())).dtype, requires_grad=True)
+    w = ones_like_state(theta, steps.n).requires_grad_()
     with torch.enable_grad():
         value = steps.loss(t, state | theta, w)
         g = torch.autograd.grad(value, list(theta.values()), create_graph=True, allow_unused=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +24,11 @@ from krepes.encoders.losses import LOSSES, Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.encoders.recording import Recording
 from krepes.errors import InvalidInputError, UnsupportedEncoderError
+from krepes.influence.costs import lazy_operations, step_cost, warm_cost
 from krepes.influence.lazy import LAZY
 from krepes.influence.linearised import Linearised
 from krepes.influence.outcomes import Outcome
-from krepes.influence.reverse import Stepper, ones_like_state, pull_back
-from krepes.influence.rewind import DRAWS, rewinds_of
+from krepes.influence.rewind import rewinds_of
 from krepes.influence.room import beyond_room, say_beyond
 from krepes.influence.rungs import Embed, Found, Outcomes, lazy, recorded_steps, replay, warm
 from krepes.influence.warm import warm_steps
@@ -36,8 +36,8 @@ from krepes.model import Krepes
 from krepes.views import ViewStream
 
 METHODS = ("replay", "warm", "lazy", "surrogate")
-MEMBERS, SEARCH = 4, 3
-"""Recordings that "auto" wants of a replay, and how often the steps are made to find their size, as a guess."""
+MEMBERS = 4
+"""Recordings that "auto" wants of a replay."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,15 @@ def climb(
     return lazy(linearised, stream, loss, asked, steps=how.steps or 20, draws=how.draws, **common)
 
 
-def choose(model: Krepes, outcomes: Sequence[Outcome], how: How, stream: ViewStream, *, progress: bool = True) -> Plan:
+def choose(
+    model: Krepes,
+    outcomes: Sequence[Outcome],
+    how: How,
+    stream: ViewStream,
+    *,
+    failed: Mapping[str, str] | None = None,
+    progress: bool = True,
+) -> Plan:
     """Return the best rung that data, loss and budget allow, and say so.
 
     Args:
@@ -135,17 +143,21 @@ def choose(model: Krepes, outcomes: Sequence[Outcome], how: How, stream: ViewStr
         outcomes: What is asked about.
         how: Loss, recordings and the seconds that may be spent.
         stream: The training data.
+        failed: Rungs that were tried and refused, and why.
         progress: Say it on the terminal, before anything starts.
 
     Returns:
         The plan; ``"surrogate"`` if nothing better is possible.
     """
-    costs, refused, rewinds = {}, {}, how.rewinds
+    costs: dict[str, float] = {}
+    refused, rewinds = dict(failed or {}), how.rewinds
     for method in METHODS[:-1]:
+        if method in refused:
+            continue
         try:
             costs[method] = _cost(model, outcomes, method, how, stream)
         except (InvalidInputError, UnsupportedEncoderError) as error:
-            refused[method] = str(error).split(". ")[0]
+            refused[method] = first_sentence(error)
             continue
         if costs[method] <= how.seconds:
             break
@@ -160,6 +172,11 @@ def choose(model: Krepes, outcomes: Sequence[Outcome], how: How, stream: ViewStr
     if progress:
         tqdm.write(plan.sentence(), file=sys.stderr)
     return plan
+
+
+def first_sentence(error: Exception) -> str:
+    """Return what an error says is wrong, without its advice."""
+    return str(error).split(". ")[0]
 
 
 def _too_long(cost: float, how: How) -> str:
@@ -197,12 +214,12 @@ def encoder_of(model: Krepes) -> nn.Module:
     if not isinstance(model.kernel, nn.Module):
         raise InvalidInputError(
             f"a replay needs the encoder, and this model has the kernel {type(model.kernel).__name__}. Fit it with the "
-            f"network, or use method='surrogate'."
+            f"network, or use the method surrogate."
         )
     if model.output is not None:
         raise InvalidInputError(
             f"a replay calls the network itself, and this model picks {model.output!r} of what it returns. Wrap the "
-            f"network so that it returns the embedding, or use method='surrogate'."
+            f"network so that it returns the embedding, or use the method surrogate."
         )
     return model.kernel
 
@@ -254,38 +271,3 @@ def _require_room(model: Krepes, stream: ViewStream, method: str, how: How) -> N
     found = beyond_room(model, stream, method, batch=how.batch, recordings=how.recordings)
     if found is not None:
         raise InvalidInputError(found)
-
-
-def lazy_operations(r: int, d: int, steps: int, outcomes: int) -> float:
-    """Return about how many operations the steps of a lazy replay and their reverse take, whatever n.
-
-    Args:
-        r: Directions of the landmarks' span, at most 256.
-        d: Embedding dimension.
-        steps: How many.
-        outcomes: How many.
-
-    Returns:
-        Multiplications and additions.
-    """
-    return steps * outcomes * 40.0 * (r + d + 1) ** 2 * d
-
-
-def warm_cost(steps: Stepper, count: int, rewinds: int) -> float:
-    """Return predicted seconds of a warm replay with its rewinds, for ``count`` outcomes."""
-    return (1 + rewinds) * steps.T * step_cost(steps, count, 2 + SEARCH + (DRAWS if rewinds else 0))
-
-
-def step_cost(steps: Stepper, count: int, forwards: int) -> float:
-    """Return the seconds of a step's share: some forward, and one reverse with ``count`` cotangents."""
-    state = steps.start()
-    w = ones_like_state(state, steps.n)
-    steps(0, state, w)
-    began = time.monotonic()
-    steps(0, state, w)
-    forward = time.monotonic() - began
-    few = min(count, 8)
-    cotangents = {name: x.new_zeros(few, *x.shape) for name, x in state.items() if x.is_floating_point()}
-    began = time.monotonic()
-    pull_back(steps, 0, state, w, cotangents)
-    return forwards * forward + (time.monotonic() - began) * max(1.0, count / few)

@@ -49,7 +49,7 @@ class Outcome(ABC):
         Raises:
             InvalidInputError: If it is no function of embeddings.
         """
-        raise InvalidInputError(f"outcome {self.name!r} belongs to the kernel model alone. Use method='surrogate'.")
+        raise InvalidInputError(f"outcome {self.name!r} belongs to the kernel model alone. Use the method surrogate.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,6 @@ class Influence:
         method: The rung that was taken.
         seconds: What it took.
         details: Step size, steps, losses and what was refused, as plain values.
-        trust: What a test by retraining said about this method here, or ``None`` if there was none.
     """
 
     values: np.ndarray[Any, np.dtype[np.float64]] = field(repr=False)
@@ -53,7 +52,6 @@ class Influence:
     method: str = "surrogate"
     seconds: float = float("nan")
     details: dict[str, Any] = field(default_factory=dict, repr=False)
-    trust: str | None = None
 
     @property
     def unit(self) -> str:

@@ -81,7 +81,8 @@ def differentiate(
         w: Where to differentiate, ``(n,)``; by default all ones.
         memory_budget: Bytes for states and cotangents; outcomes go through in groups that fit.
         group: Outcomes that go through together, at most; by default as many as fit the budget.
-        path: A safetensors file that keeps the finished part of the reverse pass: killed, a later call goes on there.
+        path: A safetensors file that keeps the finished part of the reverse pass: killed, a later call with the same
+            training and outcomes goes on there. It stays when all is done.
         what: What the bar calls it.
         progress: Show a bar with the time left.
 
@@ -128,7 +129,8 @@ def _backward(
     steps: Stepper, w: Tensor, kept: list[State], stride: int, cotangents: State, path: Path | None, bar: Any
 ) -> Tensor:
     """Return ``dw`` ``(O, n)`` of a group of outcomes."""
-    done, dw, cotangents = _resumed(path, w, kept, cotangents)
+    key = None if path is None else _key(w, kept, cotangents)
+    done, dw, cotangents = _resumed(path, key, w, kept, cotangents)
     bar.update(steps.T - min(steps.T, done * stride))
     for segment in reversed(range(done)):
         low, high = segment * stride, min(steps.T, (segment + 1) * stride)
@@ -141,7 +143,7 @@ def _backward(
             bar.update()
         if path is not None:
             kept_state = {f"cotangent/{name}": x for name, x in cotangents.items()}
-            write_tensors(path, {"dw": dw, **kept_state}, {"done": segment, "key": _key(w, kept)})
+            write_tensors(path, {"dw": dw, **kept_state}, {"done": segment, "key": key})
     return dw
 
 
@@ -170,7 +172,7 @@ def pull_back(steps: Stepper, t: int, state: State, w: Tensor, cotangents: State
             raise
         raise UnsupportedEncoderError(
             f"torch has no second derivative of a layer ({missing[1]}), and a replay differentiates gradients. Write "
-            f"the layer in plain operations, or use method='lazy', which needs first derivatives alone."
+            f"the layer in plain operations, or use the method lazy, which needs first derivatives alone."
         ) from error
 
 
@@ -202,27 +204,33 @@ def _groups(count: int, kept: list[State], stride: int, memory_budget: int, grou
     if room < 1:
         raise InvalidInputError(
             f"a replay keeps {len(kept) + stride} states of {size} bytes and four for each outcome, together at least "
-            f"{states + 4 * size} bytes; the budget is {memory_budget}. Raise memory_budget or replay fewer steps."
+            f"{states + 4 * size} bytes; the budget is {memory_budget}. Raise the memory budget or replay fewer steps."
         )
     room = min(room, group or room)
     return [slice(low, low + room) for low in range(0, count, room)]
 
 
-def _resumed(path: Path | None, w: Tensor, kept: list[State], cotangents: State) -> tuple[int, Tensor, State]:
+def _resumed(
+    path: Path | None, key: str | None, w: Tensor, kept: list[State], cotangents: State
+) -> tuple[int, Tensor, State]:
     """Return segments still to do, ``dw`` so far and cotangents: from a file, or as they are at the end."""
     fresh = len(kept) - 1, w.new_zeros(len(next(iter(cotangents.values()))), len(w)), cotangents
     if path is None or not path.exists():
         return fresh
     tensors, details = read_tensors(path)
-    if details.get("key") != _key(w, kept):
-        raise InvalidInputError(f"{path} holds the reverse pass of another training. Choose another file.")
+    if details.get("key") != key:
+        raise InvalidInputError(
+            f"{path} holds the reverse pass of another training or of other outcomes. Choose another file, or delete "
+            f"this one."
+        )
     dw = tensors.pop("dw")
     return int(details["done"]), dw, {name.removeprefix("cotangent/"): x for name, x in tensors.items()}
 
 
-def _key(w: Tensor, kept: list[State]) -> str:
+def _key(w: Tensor, kept: list[State], cotangents: State) -> str:
+    """Return what tells a reverse pass from others: the training by its ends, the outcomes by their cotangents."""
     sha = hashlib.sha256()
-    for x in (w, *kept[0].values(), *kept[-1].values()):
+    for x in (w, *kept[0].values(), *kept[-1].values(), *cotangents.values()):
         sha.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
 

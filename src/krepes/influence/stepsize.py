@@ -69,7 +69,7 @@ def near_step_size(steps: Steps, encoder: nn.Module, sizes: tuple[float, ...] = 
     refused: dict[str, str] = {}
     for lr in sizes:
         losses, moved = _trial(replace(steps, rule=SGD(lr)), encoder)
-        falls = all(after <= RISE * before for before, after in zip(losses, losses[1:], strict=False))
+        falls = all(_falls(before, after) for before, after in zip(losses, losses[1:], strict=False))
         if falls and _near(moved):
             return StepSize(lr, tuple(losses), moved, refused)
         refused[f"{lr:g}"] = (
@@ -77,9 +77,10 @@ def near_step_size(steps: Steps, encoder: nn.Module, sizes: tuple[float, ...] = 
             if falls
             else f"loss {losses[0]:.4g} to {max(losses):.4g}"
         )
+    last, why = list(refused.items())[-1]
     raise InvalidInputError(
-        f"at no step size of {sizes} does the loss fall while the embeddings stay near: {refused}. Check that the loss "
-        f"is the encoder's own and that the views fit it."
+        f"at none of {len(sizes)} step sizes does the loss fall while the embeddings stay near; at the smallest, "
+        f"{last}: {why}. Check that the loss is the encoder's own and that the views fit it."
     )
 
 
@@ -99,9 +100,14 @@ def _trial(steps: Steps, encoder: nn.Module) -> tuple[list[float], tuple[float, 
         if t + 1 in looks | EARLY:
             after = embedded(shell, state, x)
             moved = _distance(cosines(after), cosines(before)), _distance(after, before)
-            if not (_near(moved) and (len(losses) < 2 or losses[-1] <= RISE * losses[-2])):
+            if not (_near(moved) and (len(losses) < 2 or _falls(*losses[-2:]))):
                 break
     return losses, moved
+
+
+def _falls(before: float, after: float) -> bool:
+    """Return whether a loss, which may be negative, does not rise by more than noise of the batches."""
+    return after <= before + (RISE - 1) * abs(before)
 
 
 def _near(moved: tuple[float, float]) -> bool:

@@ -60,7 +60,7 @@ class UsedRows(nn.Module):
         if not self.others:
             raise InvalidInputError(
                 f"the encoder looks up {int((~known).sum())} rows of a table of {self.num_embeddings} that no sample "
-                f"of the batches names, so a replay cannot follow them. Use method='surrogate' or 'lazy'."
+                f"of the batches names, so a replay cannot follow them. Use the method surrogate or lazy."
             )
         return torch.where(known[..., None], found, self.rest[input])
 

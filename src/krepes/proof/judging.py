@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,8 @@ def prove(
         halves: How many.
         retrainings: Encoders for each half, at least two.
         members: Trainings whose replays are averaged.
-        seconds: No half is begun after so many, counted from the call, and no scores after half of them; what is
-            finished by then is judged, and a later call goes on with the rest.
+        seconds: No half is begun after so many, counted from the call, and no scores that would not be done after
+            half of them; what is finished by then is judged, and a later call goes on with the rest.
         methods: Rungs to judge beside the baselines.
         progress: Show bars with the time left.
 
@@ -70,10 +70,17 @@ def prove(
         The proof.
     """
     folder, began = Path(folder), time.monotonic()
+    costs = _costs(subject, folder, methods, members) if progress or seconds < float("inf") else {}
     if progress:
-        tqdm.write(_forecast(subject, folder, methods, members, seconds), file=sys.stderr)
+        tqdm.write(_forecast(costs, seconds), file=sys.stderr)
     scores, left_out = all_scores(
-        subject, folder / "scores", members=members, methods=methods, seconds=seconds / 2, progress=progress
+        subject,
+        folder / "scores",
+        members=members,
+        methods=methods,
+        seconds=seconds / 2 - (time.monotonic() - began),
+        costs=costs or {},
+        progress=progress,
     )
     training = _training(subject, folder / "training.safetensors")
     path, left = folder / "halves.safetensors", seconds - (time.monotonic() - began)
@@ -81,18 +88,27 @@ def prove(
     return Proof(judge_scores(scores, retrained), len(retrained.member), training, left_out, scores, retrained)
 
 
-def _forecast(subject: Subject, folder: Path, methods: Sequence[str], members: int, seconds: float) -> str:
-    """Return in words what the longest scores will take, and when halves are begun; what is done is not counted."""
+def _costs(subject: Subject, folder: Path, methods: Sequence[str], members: int) -> dict[str, float] | None:
+    """Return the seconds that the longest scores will take, those that are done left out; nothing if nobody knows."""
     places = {name: folder / "scores" / ("replay-0" if name == "replay" else name) for name in methods}
     left = [name for name, place in places.items() if not is_kept(place, subject)]
     try:
-        costs = predicted(subject, left, members)
+        return predicted(subject, left, members)
     except KrepesError as error:
-        return f"what the scores will take is not known: {error}"
+        logger.warning("what the scores will take is not known: %s", error)
+        return None
+
+
+def _forecast(costs: Mapping[str, float] | None, seconds: float) -> str:
+    """Return in words what the longest scores will take, and when halves are begun."""
+    if costs is None:
+        return f"scores first, then halves, until {seconds:.0f} s are over"
     told = ", ".join(f"{name} about {cost:.2g} s" for name, cost in costs.items()) or "no replay is left to do"
     if sum(costs.values()) <= seconds / 2:
         return f"scores first: {told}; then halves, until {seconds:.0f} s are over"
-    return f"scores first: {told}; that is more than half of {seconds:.0f} s, so halves may be left for another call"
+    return (
+        f"scores first: {told}; those that do not fit into half of {seconds:.0f} s are left for a call with more time"
+    )
 
 
 def _training(subject: Subject, path: Path) -> float:
@@ -111,9 +127,13 @@ def all_scores(
     members: int,
     methods: Sequence[str],
     seconds: float = float("inf"),
+    costs: Mapping[str, float] | None = None,
     progress: bool = False,
 ) -> tuple[dict[str, Scored], dict[str, str]]:
-    """Return the scores of every method, from the folder where they were made before, and why some have none."""
+    """Return the scores of every method, from the folder where they were made before, and why some have none.
+
+    A method whose ``costs``, in seconds, do not fit into what is left of ``seconds`` is not begun.
+    """
     makers: dict[str, Callable[[], Scored | dict[str, Scored]]] = {
         "rest": lambda: score_rest(subject),
         "surrogate": lambda: score_surrogate(subject),
@@ -133,15 +153,28 @@ def all_scores(
         for name, make in bar:
             bar.set_postfix_str(name)
             place = folder / re.sub(r"\W+", "-", name)
-            if time.monotonic() - began > seconds and not is_kept(place, subject):
-                left_out[name] = LATER
+            late = None if name == "rest" else _too_late(name, members, costs, seconds - (time.monotonic() - began))
+            if late is not None and not is_kept(place, subject):
+                left_out[name] = late
                 continue
             try:
                 found |= kept(place, name, subject, make)
-            except KrepesError as error:
+            except (KrepesError, RuntimeError) as error:  # torch's too: one method must not end the test of the others
                 left_out[name] = str(error)
                 logger.warning("%s has no scores here: %s", name, error)
     return averaged(found), left_out
+
+
+def _too_late(name: str, members: int, costs: Mapping[str, float] | None, left: float) -> str | None:
+    """Return why a method is not begun with ``left`` seconds left, or ``None`` if it is; a replay goes by members."""
+    cost = (costs or {}).get(name.split()[0], 0.0) / (members if name.startswith("replay") else 1)
+    if left <= 0:
+        return LATER
+    return (
+        f"it would take about {cost:.2g} s, and {left:.2g} s are left for scores; give it more time"
+        if cost > left
+        else None
+    )
 
 
 def averaged(found: dict[str, Scored]) -> dict[str, Scored]:

@@ -19,10 +19,10 @@ from krepes.encoders.call import call, cast, home
 from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import State, Steps, Views
 from krepes.errors import InvalidInputError
+from krepes.influence.costs import step_cost, warm_cost
 from krepes.influence.gradients import RIDGES, row_gradients
-from krepes.influence.ladder import step_cost, warm_cost
 from krepes.influence.linearised import Linearised
-from krepes.influence.reverse import forward
+from krepes.influence.reverse import forward, ones_like_state
 from krepes.influence.rewind import rewinds_of
 from krepes.influence.rungs import Embed, lazy, of_encoder, recorded_steps, replay, warm
 from krepes.influence.tables import narrowed
@@ -145,7 +145,8 @@ def score_gradients(subject: Subject, member: int = 0, *, projector: bool) -> di
     views, draws = _in_batches(steps, LARGEST)
     if projector:
         recorded = recorded_steps(trained.recording, encoder, subject.stream(member))
-        state = forward(recorded, recorded.start(), torch.ones(recorded.n), recorded.T)[-1]
+        start = recorded.start()
+        state = forward(recorded, start, ones_like_state(start, recorded.n), recorded.T)[-1]
         steps = _started_at(replace(recorded, views=steps.views), state)
     steps = replace(steps, views=views)
     _require_memory(subject.n, sum(x.numel() for x in steps.twins.encoder.parameters()))

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from krepes._checks import require_range
 from krepes.errors import RunFolderError
+from krepes.influence.ladder import MEMBERS
 from krepes.proof import Proof
 from krepes.proof.judging import prove as put_to_the_test
 from krepes.proof.result import UNREPEATABLE
@@ -40,7 +41,7 @@ def prove(
     minutes: float = 30.0,
     halves: int = 60,
     retrainings: int = 2,
-    members: int = 1,
+    members: int = MEMBERS,
     seed: int = 0,
     progress: bool = True,
     **opening: Any,
@@ -49,11 +50,11 @@ def prove(
 
     Args:
         run: A run folder, or an opened run.
-        label: Column that defines the margin of a sample; by default its neighbours by the encoder do.
+        label: Column that defines the margin of a sample; by default the run's, and without one its neighbours do.
         minutes: No half is begun after so many; called again, the test goes on where it was.
         halves: At most so many.
         retrainings: Encoders for each half; two tell noise from effect.
-        members: Trainings that a replay averages.
+        members: Trainings that a replay averages; by default as many as an answer by it does.
         seed: Of the outcomes, the halves and their trainings.
         progress: Show bars with the time left.
         **opening: As `krepes.runs.opening.open_run` takes them, where ``run`` is a folder.

@@ -110,9 +110,10 @@ def _by_condition(space: Workspace, where: str) -> np.ndarray[Any, Any]:
 
 
 def _by_id(space: Workspace, path: str) -> np.ndarray[Any, Any]:
-    table = read_table(path)
+    table = read_table(path, texts=True)
     named = [name for name in (space.settings.id_column, ID) if name is not None and name in table]
     written = table[named[0] if named else table.columns[0]].dropna()
+    written = written[written != ""]
     if len(written) == 0:
         raise InvalidInputError(f"--remove {path}: column {written.name!r} holds no id.")
     places = [_place(space, one) for one in written.tolist()]
@@ -127,10 +128,12 @@ def _by_id(space: Workspace, path: str) -> np.ndarray[Any, Any]:
 
 
 def _place(space: Workspace, id: Any) -> int | None:
-    """Return the row of an id; an apostrophe that an export put before a text, against formulas, is not part of it."""
-    texts = [str(id), str(id).removeprefix("'")]
-    if isinstance(id, float) and id.is_integer():
-        texts.append(str(int(id)))
+    """Return the row of an id.
+
+    An apostrophe that an export put before a text, against formulas, is not part of it; nor are zeros behind a point,
+    which whole numbers have where some are missing.
+    """
+    texts = [str(id), str(id).removeprefix("'"), str(id).strip().removesuffix(".0")]
     return next((space.data.places[text] for text in texts if text in space.data.places), None)
 
 
