@@ -98,7 +98,9 @@ def fits_of_all_losses(trial: Trial, made: Experiment, landmarks: str, preset: s
 
 
 def _of_rows(model: Krepes, loss: str, preset: str | None) -> Krepes:
-    """Return the model of another loss on the same rows; BYOL over a kernel that is not centred is solved loosely."""
+    """Return the model of a loss on the same rows; BYOL over a kernel that is not centred is solved loosely."""
+    if model.objective_.name == loss:
+        return model
     loose = {"tol": LOOSE} if preset is not None and loss == "byol" else {}
     return model.refit(objective=objective_of(preset, loss), **loose)
 
@@ -140,15 +142,17 @@ def draw_landmarks(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _components(setting: str) -> Reading:
-    """Return a reading that holds if principal components are ahead of random coefficients everywhere."""
+def _components(setting: str, *, everywhere: bool) -> Reading:
+    """Return a reading that holds if principal components are ahead of random ones everywhere, or mostly."""
 
     def judge(table: pd.DataFrame) -> tuple[bool, str]:
         by = table[table["setting"] == setting].pivot(index=["data", "loss"], columns="init", values="mean")
-        ahead, worst = int((by["pca"] > by["kaiming"]).sum()), 100 * (by["pca"] - by["kaiming"]).min()
-        return ahead == len(by), f"ahead in {ahead} of {len(by)} cases, worst {worst:+.2f} points"
+        gain = 100 * (by["pca"] - by["kaiming"])
+        ahead = int((gain > 0).sum())
+        said = f"ahead in {ahead} of {len(by)} cases, by {gain.mean():+.2f} points on average, worst {gain.min():+.2f}"
+        return ahead == len(by) if everywhere else bool(2 * ahead > len(by) and gain.mean() > 0), said
 
-    return Reading(setting, judge)
+    return Reading(f"{setting}: {'everywhere' if everywhere else 'mostly and on average'}", judge)
 
 
 def _chosen(setting: str, selector: str) -> Reading:
@@ -220,7 +224,7 @@ INIT = Target(
     claims=(
         Claim(
             "A start at principal components is ahead of Kaiming's",
-            tuple(map(_components, SETTINGS)),
+            tuple(_components(setting, everywhere=rule) for setting in SETTINGS for rule in (True, False)),
             "Both starts take the same step over the same kernel rows; only what the step adds to differs.",
         ),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,10 +20,16 @@ class Reading:
     Attributes:
         name: As the page calls it, such as ``"predicted labels on both sides"``.
         judge: From the table of the target.
+        needs: A column and a value that it must show for the reading to be judged: tables of earlier code may not.
     """
 
     name: str
     judge: Judge
+    needs: tuple[str, str] | None = None
+
+    def judged_by(self, table: pd.DataFrame) -> bool:
+        """Return whether a table has what the reading needs."""
+        return self.needs is None or self.needs[1] in set(table[self.needs[0]])
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,23 @@ class Claim:
     data: str | None = None
 
     def judged_by(self, table: pd.DataFrame) -> bool:
-        """Return whether a table has what the claim is about."""
-        return self.data is None or self.data in set(table["data"])
+        """Return whether a table has what the claim is about, and what one of its readings needs."""
+        about = self.data is None or self.data in set(table["data"])
+        return about and any(reading.judged_by(table) for reading in self.readings)
+
+
+def p_over_seeds(p: Any, table: pd.DataFrame) -> Any:
+    """Return a mean of p-values over seeds as one p-value: twice the mean, however the seeds depend on each other.
+
+    Args:
+        p: Means, a number or a column.
+        table: Their table, which says how many seeds there were.
+
+    Returns:
+        At most one; of a single seed as it is.
+    """
+    found = p if table["seeds"].max() == 1 else 2 * p
+    return found.clip(upper=1.0) if isinstance(found, pd.Series) else min(1.0, found)
 
 
 def under_each(settings: Iterable[str], readings: Iterable[Reading]) -> tuple[Reading, ...]:
@@ -59,7 +80,9 @@ def under_each(settings: Iterable[str], readings: Iterable[Reading]) -> tuple[Re
     """
     found = list(readings)
     return tuple(
-        Reading(f"{setting}: {reading.name}", partial(_of_setting, setting=setting, judge=reading.judge))
+        replace(
+            reading, name=f"{setting}: {reading.name}", judge=partial(_of_setting, setting=setting, judge=reading.judge)
+        )
         for setting in settings
         for reading in found
     )
@@ -79,7 +102,7 @@ def decide(claim: Claim, table: pd.DataFrame) -> dict[str, Any]:
     Returns:
         Plain values: ``sentence``, ``verdict``, ``why``, and ``readings`` with ``name``, ``holds`` and ``figure``.
     """
-    found = [(reading.name, *reading.judge(table)) for reading in claim.readings]
+    found = [(reading.name, *reading.judge(table)) for reading in claim.readings if reading.judged_by(table)]
     holding = [name for name, holds, _ in found if holds]
     verdict = "does not hold"
     if len(holding) == len(found):

@@ -25,8 +25,11 @@ DELETIONS = tuple((vote, among) for vote in VOTES for among in AMONG)
 WORDS = {"uniform": "equal votes", "weighted": "weighted votes"}
 LEAST, FURTHEST = 0.778, 1.1
 """The smallest tau of the paper's table, and its largest gap in points."""
-MANY = 50
-"""What counts as orders of magnitude: a little below the smallest ratio of the paper's table, 61."""
+MANY = 24
+"""What counts as orders of magnitude: the smallest ratio of the paper's table is 61 with m = 1000 landmarks, and of the
+400 here a random one is among the voters 2.5 times as often."""
+PAPERS = ("adult", "covertype", "higgs", "cifar10")
+"""The data sets of the paper's table, which decide; MNIST stands beside."""
 
 
 def _reading(reading: tuple[str, str]) -> str:
@@ -64,37 +67,43 @@ def _ranges(found: pd.DataFrame, form: str) -> str:
     return ", ".join(f"{name} {row.min():{form}} to {row.max():{form}}" for name, row in found.iterrows())
 
 
+def _on_all(holds: pd.DataFrame) -> bool:
+    """Return whether something is so for every loss on every data set of the paper's table."""
+    return bool(holds.loc[[name for name in PAPERS if name in holds.index]].all(axis=None))
+
+
 def _gap(table: pd.DataFrame, *, both: bool) -> tuple[bool, str]:
     points = 100 * _by_data(table, "accuracy gap")
     far = points.abs() if both else -points
-    return bool((far <= FURTHEST).all(axis=None)), _ranges(points, "+.1f")
+    return _on_all(far <= FURTHEST), _ranges(points, "+.1f")
 
 
 def _tau(table: pd.DataFrame, *, tau: str) -> tuple[bool, str]:
     found = _by_data(table, tau)
-    return bool((found >= LEAST).all(axis=None)), _ranges(found, ".2f")
+    return _on_all(found >= LEAST), _ranges(found, ".2f")
 
 
 def _tau_of_ceiling(table: pd.DataFrame, *, tau: str) -> tuple[bool, str]:
     found, best = _by_data(table, tau), _by_data(table, ceiling(tau))
     means = zip(found.index, found.mean(axis=1), best.mean(axis=1), strict=True)
     said = ", ".join(f"{name} {ours:.2f} of {own:.2f}" for name, ours, own in means)
-    return bool((found >= best).all(axis=None)), said
+    return _on_all(found >= best), said
 
 
 def _ratio(table: pd.DataFrame, *, reading: tuple[str, str], chance: str, least: float) -> tuple[bool, str]:
     # Random landmarks are of any class, whichever are deleted: those of the predicted class are the matched ones.
     by_chance = _by_data(table, drop((reading[0], ANY) if chance == "random" else reading, chance))
     ours = _by_data(table, drop(reading, "influence"))
-    found = ours / by_chance.where(by_chance > 0)
-    return bool((found >= least).all(axis=None)), _ranges(found, ".1f")
+    # Where random landmarks cost nothing, whatever is lost is more than any multiple of that.
+    found = (ours / by_chance.where(by_chance > 0)).mask((by_chance <= 0) & (ours > 0), float("inf"))
+    return _on_all(found >= least), _ranges(found, ".1f")
 
 
 def _beyond_neighbours(table: pd.DataFrame, *, reading: tuple[str, str]) -> tuple[bool, str]:
     ours, theirs = (_by_data(table, drop(reading, method)) for method in ("influence", "latent cosine"))
     means = zip(ours.index, ours.mean(axis=1), theirs.mean(axis=1), strict=True)
     said = ", ".join(f"{name} {mine:.3f} against {other:.3f}" for name, mine, other in means)
-    return bool((ours > theirs).all(axis=None)), said
+    return _on_all(ours > theirs), said
 
 
 CLAIMS = (
@@ -117,17 +126,18 @@ CLAIMS = (
             (
                 *(Reading(shown, partial(_tau, tau=shown)) for shown in TAUS.values()),
                 *(
-                    Reading(f"{shown}, at least the encoder's with itself", partial(_tau_of_ceiling, tau=shown))
+                    Reading(f"{shown}, at least that of two probes on the encoder", partial(_tau_of_ceiling, tau=shown))
                     for shown in TAUS.values()
                 ),
             ),
         ),
-        "A level of tau depends on what it runs over, on the number of classes and on how sure a probe is: the "
-        "agreement of two probes on the encoder itself says what can be asked for.",
+        "A level of tau depends on what it runs over, on the number of classes and on how sure a probe is. Two probes "
+        "on the encoder itself, each with its own half of the labels, agree no better than that: an easy bar, for "
+        "surrogate and encoder see the same labels.",
     ),
     Claim(
         f"without the top ten landmarks a k-NN loses orders of magnitude more confidence than without random ones (the "
-        f"paper: 61 to 583 times; here at least {MANY})",
+        f"paper: 61 to 583 times, with 2.5 times as many landmarks; here at least {MANY})",
         under_each(
             SETTINGS,
             (

@@ -12,7 +12,9 @@ from krepes.audit.selection import CRITERIA, choose, encoder_criteria
 from krepes.audit.spectrum import spectrum_of
 from krepes.encoders import CollapsedEncoderError, FrozenEncoder
 from krepes.errors import KrepesError
+from krepes.model import Krepes
 from krepes.objectives import BarlowTwins
+from krepes.preset import presets
 from krepes.reproduce.probes import probe_encoder
 from krepes.reproduce.trial import Experiment, Trial
 from krepes.runs.settings import Settings
@@ -83,15 +85,15 @@ def _entries(value: Any) -> list[float]:
     return [float(entry) for entry in value] if isinstance(value, list) else [float(value)]
 
 
-def curve(trial: Trial, data: str, grid: str) -> pd.DataFrame:
+def curve(trial: Trial, data: str, grid: str, preset: str | None = None) -> pd.DataFrame:
     """Return the criteria, the alarm and the probe of every value of a grid, one row each."""
     settings = base(data, trial.seed)
     return pd.DataFrame([
-        {"value": f"{value:g}", **measured(trial, variant(settings, grid, value))} for value in GRIDS[grid]
+        {"value": f"{value:g}", **measured(trial, variant(settings, grid, value), preset)} for value in GRIDS[grid]
     ])
 
 
-def measured(trial: Trial, settings: Settings) -> dict[str, Any]:
+def measured(trial: Trial, settings: Settings, preset: str | None = None) -> dict[str, Any]:
     """Return what is known of one encoder; of a training or a fit that failed, what is left is not a number."""
     row: dict[str, Any] = {**dict.fromkeys(CRITERIA, math.nan), "spread": math.nan, PROBE: math.nan}
     try:
@@ -100,17 +102,23 @@ def measured(trial: Trial, settings: Settings) -> dict[str, Any]:
         return {**row, "collapsed": str(error)}
     row |= encoder_criteria(FrozenEncoder(made.encoder), made.stream)
     row[PROBE] = probe_encoder(made, made.stream.n)
-    options: dict[str, Any] = dict(settings.objective_options)
     try:
-        row |= spectrum_of(
-            trial.fit(
-                made, rows=ROWS, m=min(M, trial.scale.m), h=min(H, trial.scale.h), objective=BarlowTwins(**options)
-            )
-        )
+        row |= spectrum_of(kernel_model(trial, made, preset, **settings.objective_options))
     except KrepesError:  # a kernel of embeddings that are one point
         if not row["collapsed"]:
             raise
     return row
+
+
+def barlow_twins(preset: str | None, **options: Any) -> Any:
+    """Return the objective with its options: ours, or that of a preset."""
+    return BarlowTwins(**options) if preset is None else presets[preset].objective("barlow_twins", **options)
+
+
+def kernel_model(trial: Trial, made: Experiment, preset: str | None, **options: Any) -> Krepes:
+    """Return the kernel model of an encoder, of the sizes that all grids share."""
+    sizes = {"rows": ROWS, "m": min(M, trial.scale.m), "h": min(H, trial.scale.h)}
+    return trial.fit(made, preset=preset, objective=barlow_twins(preset, **options), **sizes)
 
 
 def costs(found: pd.DataFrame) -> list[tuple[str, str, float]]:

@@ -10,6 +10,9 @@ import pandas as pd
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.tables import markdown, wide
 
+NAMED = 3
+"""Readings that a verdict names, at most; the section of the target has all."""
+
 
 def summary(stories: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the paper's claims with their verdicts, then what was asked of each table, failures included."""
@@ -34,13 +37,13 @@ def summary(stories: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _verdict(claim: Mapping[str, Any]) -> str:
-    """Return the verdict; where many readings were tried, how many of them hold."""
+    """Return the verdict; where many readings were tried, how many of them hold and which come first."""
     readings = claim["readings"]
     holding = [reading["name"] for reading in readings if reading["holds"]]
     if not holding or len(holding) == len(readings):
         return str(claim["verdict"])
-    named = f": {holding[0]}" if len(holding) == 1 else ""
-    return f"holds under {len(holding)} of {len(readings)} readings{named}"
+    more = f" and {len(holding) - NAMED} more" if len(holding) > NAMED else ""
+    return f"holds under {len(holding)} of {len(readings)} readings: {'; '.join(holding[:NAMED])}{more}"
 
 
 def _decisive(claim: Mapping[str, Any]) -> str:
