@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from krepes.attribution import attribute
-from krepes.audit import class_coverage, mean_coverage
+from krepes.audit import class_coverage, coverage_of_draws
 from krepes.kernels import RBF
 from krepes.model import Krepes
 from krepes.reproduce.draws import half_models, of_moments
@@ -40,17 +40,40 @@ def test_p_counts_the_orders_that_need_no_more():
     assert first.orders.float().mean() == pytest.approx(first.random)
 
 
-def test_the_mean_over_draws_is_compared_with_means_of_random_orders(generator):
-    labels = torch.randint(3, (12,), generator=generator).tolist()
-    draws = [class_coverage(torch.rand(12, generator=generator), labels, orders=50, seed=s) for s in range(4)]
-    mean, chance, p = mean_coverage(draws)
-    assert mean == np.mean([draw.kappa for draw in draws])
-    means = [np.mean([draw.orders[i] for draw in draws]) for i in range(50)]
-    assert chance == pytest.approx(np.mean(means))
+def drawn(omega, draws, generator):
+    """Random halves of the landmarks, all in the order of one strength."""
+    halves = [torch.randperm(len(omega), generator=generator)[: len(omega) // 2] for _ in range(draws)]
+    return [(kept, omega[kept]) for kept in halves]
+
+
+def test_the_mean_over_draws_is_compared_with_shuffles_that_all_draws_share(generator):
+    labels = np.array([0, 1, 2, 0] * 5)
+    draws = drawn(torch.rand(20, generator=generator), 4, generator)
+
+    def mean_of(labels):
+        kappas = []
+        for kept, omega in draws:
+            seen = labels[kept[omega.argsort(descending=True)].numpy()].tolist()
+            kappas.append(next((k for k in range(1, 11) if len(set(seen[:k])) == 3), np.nan))
+        return np.nanmean(kappas)
+
+    mean, chance, p = coverage_of_draws(draws, labels, orders=50, seed=3)
+    assert mean == pytest.approx(mean_of(labels))
+    shuffles = torch.rand(50, 20, generator=torch.Generator().manual_seed(3)).argsort(1).numpy()
+    means = [mean_of(labels[order]) for order in shuffles]
+    assert chance == pytest.approx(np.nanmean(means))
     assert p == pytest.approx((1 + sum(value <= mean + 1e-9 for value in means)) / 51)
-    absent = class_coverage(torch.rand(3), ["a", "b", "a"], classes=["a", "b", "c"])
-    assert mean_coverage([*draws, absent]) == (mean, chance, p)
-    assert all(np.isnan(value) for value in mean_coverage([absent]))
+    assert all(np.isnan(value) for value in coverage_of_draws(draws, labels, classes=[0, 1, 2, 3], orders=5))
+
+
+def test_draws_that_share_landmarks_have_even_p_values_too(generator):
+    """Means over halves of one order vary more than those of orders of their own: a null of such flags one in nine."""
+    labels = [i % 5 for i in range(60)]
+    p = [
+        coverage_of_draws(drawn(torch.rand(60, generator=generator), 10, generator), labels, orders=100)[2]
+        for _ in range(300)
+    ]
+    assert 0.45 < np.mean(p) < 0.6 and np.mean(np.array(p) <= 0.05) <= 0.075 and np.mean(np.array(p) >= 0.95) <= 0.075
 
 
 def test_orders_without_meaning_have_even_p_values(generator):

@@ -18,6 +18,7 @@ from krepes.preset import ARGUMENTS, NOT_OF_A_MODEL, presets
 from krepes.runs.augment import augmentation
 from krepes.runs.dataset import open_dataset
 from krepes.runs.fitting import fit, make_model, require_sizes
+from krepes.runs.grid import make_grid
 from krepes.runs.opening import open_run
 from krepes.runs.settings import FIELDS, Settings
 from krepes.views import GaussianNoise
@@ -160,3 +161,19 @@ def test_sizes_that_do_not_fit_are_refused_by_their_flag():
 def test_info_lists_presets():
     shown = runner.invoke(app, ["info", "--json"])
     assert json.loads(shown.output)["presets"] == "paper"
+
+
+def test_another_objective_of_a_grid_has_the_presets_options_for_it():
+    settings = Settings(data="digits", preset="paper", objective_options={"lam": 0.1})
+    found = {
+        one.value: one.settings for one in make_grid(settings, "objective", ["barlow_twins", "vicreg", "spectral"])
+    }
+    assert found["barlow_twins"].objective_options == {"centre": False, "eps": 0.0, "lam": 0.1}
+    assert found["vicreg"].objective_options == {
+        **PAPER.objectives["vicreg"],
+        "lam": 0.1,
+    }  # a person's stay, and are refused
+    assert found["spectral"].objective_options == {"lam": 0.1}
+    plain = make_grid(Settings(data="digits", preset="paper"), "objective", ["simclr", "byol"])
+    for one in plain:
+        krepes.presets["paper"].objective(one.value, **one.settings.objective_options)

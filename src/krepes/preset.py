@@ -56,6 +56,21 @@ class Preset:
         told = found.get("objective_options", {})
         return {**found, "objective_options": {**options, **told} if isinstance(told, dict) else told}
 
+    def options_for(self, objective: str, before: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of an objective that takes the place of another: the preset's for that one go with it.
+
+        Args:
+            objective: The new one.
+            before: The old one.
+            options: Of the old one, as `merged` left them.
+
+        Returns:
+            What a person gave, over what the preset has for the new one.
+        """
+        old = self.objectives.get(before, {})
+        given = {name: value for name, value in options.items() if name not in old or value != old[name]}
+        return {**self.objectives.get(objective, {}), **given}
+
     def objective(self, name: str, **options: Any) -> Any:
         """Return the objective with the preset's options, overridden by ``options``."""
         if name not in registry.OBJECTIVES:

@@ -9,7 +9,7 @@ from krepes import registry
 from krepes.audit.alignment import Alignment, AlignmentSum, alignment_gap, alignment_of
 from krepes.audit.base import Audit, AuditResult, Estimate, Exhibit, View, run_audits
 from krepes.audit.consistency import consistency_readings, label_consistency
-from krepes.audit.coverage import Coverage, class_coverage, mean_coverage
+from krepes.audit.coverage import Coverage, class_coverage, coverage_of_draws
 from krepes.audit.decision import Decision, Trust, explain_decision
 from krepes.audit.deletion import confidence_drop, confidence_drop_of
 from krepes.audit.deletions import deletion_readings, deletion_readings_of
@@ -48,6 +48,7 @@ __all__ = [
     "alignment_gap",
     "alignment_of",
     "class_coverage",
+    "coverage_of_draws",
     "confidence_drop",
     "confidence_drop_of",
     "consistency_readings",
@@ -59,7 +60,6 @@ __all__ = [
     "faithfulness_of",
     "fold_one_hot",
     "label_consistency",
-    "mean_coverage",
     "mean_interval",
     "predicted_labels",
     "rankings",

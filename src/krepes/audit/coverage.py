@@ -6,7 +6,7 @@ Beside it stands what landmarks in random order would need: small κ_C means lit
 
     p = (1 + #{orders with κ <= κ_C}) / (1 + orders)
 
-Over several draws of landmarks, `mean_coverage` compares the mean of κ_C with the mean over random orders of each draw.
+Over several draws of landmarks, `coverage_of_draws` compares the mean of κ_C with that of shuffled classes.
 """
 
 from __future__ import annotations
@@ -111,23 +111,51 @@ def lower_p(observed: float, shuffled: Tensor) -> float:
     return (1 + int((shuffled <= observed).sum())) / (1 + len(shuffled))
 
 
-def mean_coverage(found: Sequence[Coverage]) -> tuple[float, float, float]:
-    """Return the mean of ``κ_C`` over draws of landmarks, that of random orders, and its p-value.
+def coverage_of_draws(
+    draws: Sequence[tuple[Tensor, Tensor]],
+    landmark_labels: Labels,
+    *,
+    classes: Labels | None = None,
+    orders: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Return the mean of ``κ_C`` over draws of landmarks, that of shuffled classes, and its p-value.
+
+    Draws share landmarks, so that one mean varies more than draws of their own would let it: classes are shuffled among
+    all landmarks at once, and who was drawn and how strong stays.
 
     Args:
-        found: One for each draw, with as many random orders each; draws that miss a class are left out.
+        draws: Of each, the places of its landmarks among all, and their strengths ``ω``, ``(m_d,)`` each.
+        landmark_labels: Classes of all landmarks, ``(m,)``.
+        classes: The set ``Y`` of classes to meet; by default those of the landmarks.
+        orders: Shuffles.
+        seed: Of those.
 
     Returns:
-        Mean ``κ_C``, mean over random orders, and the share of random orders, one of each draw, whose mean is no
-        larger; NaN if every draw misses a class.
+        Mean ``κ_C``, its mean over shuffles, and the share of shuffles whose mean is no larger, the observed one
+        counted. Draws that miss a class are left out; NaN if all do.
     """
-    met = [(each.kappa, each.orders) for each in found if each.kappa is not None and each.orders is not None]
-    if not met:
+    names, (codes, wanted) = shared_codes(
+        landmarks=landmark_labels, classes=landmark_labels if classes is None else classes
+    )
+    ranked = [kept[omega.cpu().argsort(descending=True, stable=True)] for kept, omega in draws]
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = codes[torch.rand(orders, len(codes), generator=generator).argsort(1)]
+
+    def means(codes: Tensor) -> Tensor:
+        """Return the mean over draws for each row of classes ``(orders, m)``, ``(orders,)``."""
+        found = []
+        for places in ranked:
+            order = torch.arange(len(places)).expand(len(codes), -1)
+            last = _first_places(order, codes[:, places], len(names))[:, wanted.unique()].max(1).values
+            found.append(torch.where(last < len(places), last + 1.0, torch.nan))
+        return torch.stack(found).double().nanmean(0)
+
+    mean, chance = means(codes[None])[0], means(shuffled)
+    if bool(mean.isnan()):
         return (float("nan"),) * 3
-    mean = sum(kappa for kappa, _ in met) / len(met)
-    chance = torch.stack([orders for _, orders in met]).mean(0)
     # A mean of the same numbers in another order is a tie, whatever round-off says.
-    return mean, float(chance.mean()), lower_p(mean + 1e-9, chance)
+    return float(mean), float(chance.nanmean()), lower_p(float(mean) + 1e-9, chance)
 
 
 def _first_places(places: Tensor, codes: Tensor, classes: int) -> Tensor:

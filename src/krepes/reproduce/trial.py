@@ -177,7 +177,8 @@ def preset_arguments(preset: str | None, objective: Any) -> dict[str, Any]:
     if preset is None:
         return {"objective": objective}
     scaled = {"m", "h", "candidates", "kernel_kind"}
-    found = presets[preset].arguments(objective)
+    name = objective if isinstance(objective, str) else objective.name
+    found = presets[preset].arguments(name) | ({} if name is objective else {"objective": objective})
     return {name: value for name, value in found.items() if name not in scaled}
 
 
