@@ -63,7 +63,17 @@ def feature_tables(draw):
                 ends = (value - width, value + width)
                 # What the sentence must not read stands in the other rows: all of them pass.
                 null = [np.nan] * 5 if undefined else [0.0, -0.1, 0.1, *[p if ours else 0.001] * 2]
-                rows.append((method, variant, f"col{i}", value, *ends, *null, 50, "constant" if undefined else ""))
+                rows.append((
+                    method,
+                    variant,
+                    f"col{i}",
+                    value,
+                    *ends,
+                    *ends,
+                    *null,
+                    50,
+                    "constant" if undefined else "",
+                ))
     return pd.DataFrame(rows, columns=FEATURE_COLUMNS)
 
 
@@ -118,7 +128,7 @@ def test_the_next_column_is_not_one_that_the_bars_show_above_it():
     """Six columns lead and four are named: the fifth is the next, not the first of those that do not lead."""
     gaps = {"age": 0.2, "sex": 0.19, "job": 0.18, "zip": 0.17, "pay": 0.162, "car": 0.16, "diabetic": 0.01}
     rows = [
-        (method, variant, name, gap, gap - 0.005, gap + 0.005, 0.0, -0.01, 0.01, 0.001, 0.007, 50, "")
+        (method, variant, name, gap, *(gap - 0.005, gap + 0.005) * 2, 0.0, -0.01, 0.01, 0.001, 0.007, 50, "")
         for name, gap in gaps.items()
         for method in ("influence", "random")
         for variant in ("normalised", "raw")

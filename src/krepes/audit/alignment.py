@@ -30,7 +30,8 @@ from krepes.views.source import as_source
 
 VARIANTS = ("raw", "normalised")
 NULL = ("null", "null_low", "null_high", "p", "p_corrected")
-COLUMNS = ("variant", "column", "estimate", "low", "high", *NULL, "n", "note")
+TOGETHER = ("low_corrected", "high_corrected")
+COLUMNS = ("variant", "column", "estimate", "low", "high", *TOGETHER, *NULL, "n", "note")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Alignment:
     """The Alignment Gap of every column.
 
     Attributes:
-        frame: A row per variant and column, see `COLUMNS`. ``low`` and ``high`` are the 95 % interval over samples;
+        frame: A row per variant and column, see `COLUMNS`. ``low`` and ``high`` are the 95 % interval over samples,
+            ``low_corrected`` and ``high_corrected`` that in which the gaps of all columns lie together;
             ``null``, ``null_low`` and ``null_high`` mean, 5 % and 95 % quantile over shuffles of the column, ``p`` the
             share of shuffles that reach the gap and ``p_corrected`` the same by Holm over columns. Where a column has
             no gap, the estimate is NaN and the note says why.
@@ -142,8 +144,9 @@ class AlignmentSum:
         """Return the gaps with their intervals and nulls, undefined columns with their reason."""
         parts = []
         for i, (variant, total) in enumerate(self._gaps.items()):
-            interval = total.interval()
-            values = {"estimate": interval.estimate, "low": interval.low, "high": interval.high} | self._null(i)
+            interval, wide = total.interval(), total.interval(max(1, len(self.names)))
+            values = {"estimate": interval.estimate, "low": interval.low, "high": interval.high}
+            values |= dict(zip(TOGETHER, (wide.low, wide.high), strict=True)) | self._null(i)
             part = pd.DataFrame(values, index=self.names).reindex(list(space.names))
             part["note"] = [space.undefined.get(name, "") for name in space.names]
             parts.append(part.rename_axis("column").reset_index().assign(variant=variant, n=total.n))

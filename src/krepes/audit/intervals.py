@@ -9,6 +9,7 @@ Test samples are the unit that varies; landmarks and model stand still.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -74,8 +75,11 @@ class RunningMean:
             return torch.full_like(self._squares, float("inf"))
         return self._squares / (self.n - 1)
 
-    def interval(self) -> Interval:
+    def interval(self, together: int = 1) -> Interval:
         """Return the mean with its normal 95 % interval.
+
+        Args:
+            together: Means that are to lie in their intervals all at once in 95 % of cases; by default each by itself.
 
         Returns:
             Tensors shaped like one sample.
@@ -85,7 +89,8 @@ class RunningMean:
         """
         if self.n == 0:
             raise InvalidInputError("no test sample was seen: an interval needs at least one, and two to be finite.")
-        half = Z95 * (self.variance / self.n).sqrt()
+        z = Z95 if together == 1 else NormalDist().inv_cdf(1 - 0.025 / together)  # Bonferroni
+        half = z * (self.variance / self.n).sqrt()
         return Interval(self.mean, self.mean - half, self.mean + half)
 
 
