@@ -166,10 +166,13 @@ def test_a_damaged_shard_is_refused(data, tmp_path):
 def test_the_store_gives_the_rows_back_in_batches_of_any_size(data, tmp_path, size):
     store = data.pass_over(store_rows, path=tmp_path, dtype=torch.float64, shard_batches=2)
     assert len(store.shards) == 4 and store.n == 50 and store.p == 2
+    (whole,) = store.batches(50)
+    # The kernel of a batch differs from that of all rows in the last bits on some processors; what is stored does not.
+    torch.testing.assert_close(whole, data.Kbar, rtol=1e-14, atol=0)
     for _ in range(2):
         found = list(store.batches(size))
         assert {batch.shape[1] for batch in found[:-1]} <= {size}
-        assert torch.equal(torch.cat(found, dim=1), data.Kbar)
+        assert torch.equal(torch.cat(found, dim=1), whole)
     assert torch.equal(RowStore.open(tmp_path).K, data.K)
 
 

@@ -205,8 +205,9 @@ def expand(objective: Objective[Data], data: Data, theta: Tensor, *, max_iterati
     unit = mean_diagonal(linearisation)
     if unit == 0:
         raise InvalidInputError(
-            f"the curvature of {objective.name!r} is zero at the point of expansion: damping has no unit. "
-            f"Start from coefficients that are not all zero."
+            f"the curvature of {objective.name!r} is zero at the point of expansion, where the loss is "
+            f"{linearisation.value:.3g}: no small change of the embedding changes it, and damping has no unit. Start "
+            f"from coefficients that are not all zero, or pass more samples (two in one dimension always correlate)."
         )
     return Expansion(objective, data, theta, linearisation, unit, max_iterations)
 
