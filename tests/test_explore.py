@@ -1,5 +1,7 @@
 """What the explorer answers: quick answers are those of the model, selections mean what they say, nothing is lost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import torch
 
 from krepes import Krepes, attribute
 from krepes.attribution.baselines import latent_cosine
+from krepes.audit.features import FeatureSpace
 from krepes.audit.study import Study
 from krepes.budget import Budget
 from krepes.encoders import MLP
@@ -15,6 +18,7 @@ from krepes.explore.causes import Causes
 from krepes.explore.colours import packed
 from krepes.explore.compressed import why_not
 from krepes.explore.maps import inside
+from krepes.explore.matrix import Matrix
 from krepes.explore.probing import ACCURATE, compress
 from krepes.explore.room import Room
 from krepes.explore.run import Run, compared
@@ -199,6 +203,16 @@ def test_every_cell_of_the_matrix_opens_its_samples(run):
         assert len(run.matrix.members("kind", cell["of"], cell["landmark"])) == cell["count"]
     assert len(run.matrix.of("age")["groups"]) == 4
     assert run.matrix.features["features"][0]["column"] in {"kind", "age", 'it\'s "odd"', "words"}
+
+
+def test_features_agree_as_the_run_says(run, monkeypatch):
+    seen = []
+    kept = FeatureSpace.of
+    monkeypatch.setattr(FeatureSpace, "of", lambda table, **how: seen.append(how["agreement"]) or kept(table, **how))
+    for agreement in ("indicator", "codes"):
+        subject = replace(run.state.subject, agreement=agreement)
+        Matrix(replace(run.state, subject=subject))._study(np.arange(N, N + 2), subject.test(torch.arange(2)))
+    assert seen == ["indicator", "codes"]
 
 
 def test_a_concept_finds_the_planted_side_and_shuffles_find_nothing(run):

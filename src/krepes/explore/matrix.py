@@ -136,7 +136,7 @@ class Matrix:
             train_ids=list(subject.ids[: subject.n]),
             stream=subject.stream,
             tables=tables,
-            features=FeatureSpace.of(tables[0]),
+            features=FeatureSpace.of(tables[0], agreement=subject.agreement),
             k=min(5, len(subject.model.landmark_ids_)),
             shown=1,
         )

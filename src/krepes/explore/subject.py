@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from krepes import batches
+from krepes.audit.features import Agreement
 from krepes.audit.study import Study
 from krepes.batches import Batch
 from krepes.data.values import categories
@@ -50,6 +51,7 @@ class Subject:
         folder: Name of the run's folder, without the way to it, or ``None`` where there is none.
         notes: What a reader must know.
         trust: What retraining said of influence here, by the name of the method.
+        agreement: When two categories agree in the features.
     """
 
     model: Krepes
@@ -66,6 +68,7 @@ class Subject:
     folder: str | None = None
     notes: tuple[str, ...] = ()
     trust: Mapping[str, str] = field(default_factory=dict)
+    agreement: Agreement = "indicator"
 
     @property
     def n(self) -> int:
@@ -165,6 +168,7 @@ def of_workspace(space: Workspace, *, groups: Sequence[str] = (), label: str | N
         folder,
         space.notes,
         {method: said for method in METHODS if (said := trust_in_rows(space, method))},
+        space.settings.agreement,
     )
 
 
