@@ -173,6 +173,9 @@ def test_a_run_that_starts_at_the_encoder_is_explained_audited_and_reported(tabl
     assert "the encoder itself" in " ".join(invoke("audit", run, "--all").split())
     invoke("report", run, "--out", page, "--quiet", "--no-counterfactual")
     assert "start: encoder" in page.read_text()
+    refused = CliRunner().invoke(app, ["influence", str(run), "--row", "p17", "--row", "p18", "--method", "surrogate"])
+    assert isinstance(refused.exception, InvalidInputError)
+    assert "--method surrogate: the influence of rows on VICReg" in str(refused.exception)
 
 
 @pytest.mark.parametrize("flags", [["-h", "6"], ["--kernel", "rbf"], ["--objective", "kpca"]])

@@ -169,6 +169,7 @@ def influence(
     import pandas as pd
 
     from krepes.influence import influence_of
+    from krepes.influence.caution import require_prediction
     from krepes.processes import require_alone
     from krepes.runs.retraining import how_to_replay
     from krepes.runs.sentences import rows_in_words
@@ -176,6 +177,8 @@ def influence(
     if method != "lazy":
         require_alone(f"krepes influence --method {method}")
     space = opened(run, data, data_dir, encoder, trust_code, allow_changed_data)
+    if method == "surrogate":
+        require_prediction(space.model.objective_, space.model.init, "--method surrogate")
     asked_about, ids = _outcomes(space, row or [], toward, outcome, outcomes)
     how, stream = how_to_replay(space, method, members=members, seconds=seconds)
     how = replace(how, draws=draws or how.draws)

@@ -13,6 +13,7 @@ from torch import nn
 from krepes.encoders.losses import Loss
 from krepes.encoders.pretrain import BYOL
 from krepes.engine.init import ENCODER
+from krepes.errors import InvalidInputError
 from krepes.objectives import VICReg
 
 NORMS = nn.modules.batchnorm._BatchNorm
@@ -55,6 +56,21 @@ def of_surrogate(objective: Any, init: str) -> str | None:
         f"of a possible 0.57 and 0.79. Use inv_reduction 'nh' and var_halved of VICReg with init 'encoder' (0.16 and "
         f"0.31, pairs 0.20 and 0.21), or the method lazy or warm, which replay the loss of the training."
     )
+
+
+def require_prediction(objective: Any, init: str, asked_by: str) -> None:
+    """Refuse the influence of rows through the kernel model where it predicted nothing from any start.
+
+    Args:
+        objective: The loss.
+        init: Where the model starts.
+        asked_by: What asked for it, such as a flag.
+
+    Raises:
+        InvalidInputError: With what was measured, and what to use instead.
+    """
+    if isinstance(objective, VICReg) and objective.inv_reduction != "nh":
+        raise InvalidInputError(f"{asked_by}: {of_surrogate(objective, init)}")
 
 
 def of_replay(encoder: nn.Module, loss: str | Loss, method: str) -> str | None:
