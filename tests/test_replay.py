@@ -18,7 +18,7 @@ from krepes.encoders.weighted_norm import WeightedBatchNorm
 from krepes.errors import InvalidInputError, UnsupportedEncoderError
 from krepes.influence import reverse
 from krepes.influence.reverse import differentiate, forward
-from krepes.influence.stepsize import NEAR, RISE, near_step_size
+from krepes.influence.stepsize import NEAR, RISE, _falls, near_step_size
 from krepes.influence.warm import warm_steps
 from krepes.views import GaussianNoise, ViewStream
 
@@ -226,6 +226,10 @@ def test_a_loss_below_zero_that_stands_still_is_replayed(X):
     net = pretrain(encoder(norm=False), stream, loss="spectral", epochs=300, lr=1e-2, progress=False).encoder
     found = near_step_size(warm_steps(net, stream, "spectral", lr=1.0, steps=12), net)
     assert found.losses[0] < 0 and found.lr > 1e-6
+    assert (
+        _falls(-5.0, -5.0) and _falls(-5.0, -4.91) and not _falls(-5.0, -4.89)
+    )  # a loss that stands still does not rise
+    assert _falls(5.0, 5.09) and not _falls(5.0, 5.11)
 
 
 def test_without_a_step_size_the_replay_is_refused(X):
