@@ -82,8 +82,8 @@ def data_root(data_dir: str | Path | None) -> Path:
     chosen = data_dir if data_dir is not None else os.environ.get(VARIABLE)
     if not chosen:
         raise InvalidInputError(
-            f"no data folder was named. Pass --data-dir (in Python data_dir), or set the environment variable {VARIABLE} "
-            f"to the folder that holds the data sets."
+            f"no data folder was named. Pass --data-dir (in Python data_dir), or set the environment variable "
+            f"{VARIABLE} to the folder that holds the data sets."
         )
     if not Path(chosen).is_dir():
         raise InvalidInputError(f"the data folder {chosen} does not exist. Correct data_dir or {VARIABLE}.")
