@@ -1,5 +1,6 @@
 """Planted causes: what is planted, how it is judged, and that a known effect is found."""
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -43,7 +44,7 @@ def margins_after(study, places, batch):
 
 
 def test_effects_are_differences_to_all_rows_and_predictions_sums_over_a_batch(study):
-    outcomes = planted.retrained(study, [0, 1], 2)
+    outcomes = planted.retrained(study, partial(planted.margins, study, [0, 1]), 2)
     assert outcomes.shape == (9, 2, 2)
     effect, error = planted.changes(outcomes)
     assert effect.shape == error.shape == (8, 2) and (error > 0).all()
@@ -55,8 +56,8 @@ def test_effects_are_differences_to_all_rows_and_predictions_sums_over_a_batch(s
     cosine = torch.cosine_similarity(
         *(call(encoder, X) - call(encoder, study.reference).mean(0) for X in (study.X[3:6], study.test[:1]))
     )
-    torch.testing.assert_close(planted.predicted(study, [0, 1])["latent cosine"][1, 0], -cosine.sum().detach().double())
-    found = planted.predicted(study, [0, 1])
+    found = planted._predicted(study, [0, 1])
+    torch.testing.assert_close(found["latent cosine"][1, 0], -cosine.sum().detach().double())
     assert set(found) == {"warm", "lazy", "gradient dot product", "latent cosine"}
     assert all(values.shape == (8, 2) and values.isfinite().all() for values in found.values())
 
@@ -73,9 +74,9 @@ def test_a_prediction_is_judged_by_name_sign_and_size():
 def test_ranks_stand_beside_those_that_retraining_itself_could_give(study, monkeypatch):
     known = torch.arange(8.0)[:, None, None].expand(8, 4, 8)  # every training ranks the batches alike
     monkeypatch.setattr(planted, "open_study", lambda *_: study)
-    monkeypatch.setattr(planted, "retrained", lambda study, samples, again: torch.cat([
-        torch.zeros(1, again, len(samples)), known[:, :again, : len(samples)]]).double())  # fmt: skip
-    monkeypatch.setattr(planted, "predicted", lambda study, samples: {"warm": -known.double()[:, 0, : len(samples)]})
+    monkeypatch.setattr(planted, "retrained", lambda study, outcomes, again: torch.cat([
+        torch.zeros(1, again, 8), known[:, :again]]).double())  # fmt: skip
+    monkeypatch.setattr(planted, "_predicted", lambda study, samples: {"warm": -known.double()[:, 0, : len(samples)]})
     trial = Trial(find_scale("quick"), seed=7, data_dir=None, encoders=Path())
     ranks = planted.run(trial).rows.set_index(["measure", "score"])["value"][planted.RANKED]
     assert ranks[CEILING] == pytest.approx(1.0) and ranks["warm"] == pytest.approx(-1.0)

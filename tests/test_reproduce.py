@@ -140,8 +140,8 @@ def test_all_runs_the_paper_s_targets_and_names_the_others(tmp_path, monkeypatch
     ran = []
     monkeypatch.setattr("krepes.reproduce.begin", lambda target, *_, **__: lambda: ran.append(target.name) or PAPER)
     shown = CliRunner().invoke(app, ["reproduce", "all", "--out", str(tmp_path)])
-    assert shown.exit_code == 0 and "intervention, planted" in " ".join(shown.output.split())
-    assert ran == [name for name in TARGETS if name not in {"intervention", "planted"}]
+    assert shown.exit_code == 0 and "intervention, planted, outliers" in " ".join(shown.output.split())
+    assert ran == [name for name in TARGETS if name not in {"intervention", "planted", "outliers"}]
 
 
 def of_a_process(trial):

@@ -10,6 +10,7 @@ from krepes.reproduce.demographics import GROUPS
 from krepes.reproduce.encoders import ENCODERS
 from krepes.reproduce.faithfulness import FAITHFULNESS
 from krepes.reproduce.intervention import INTERVENTION
+from krepes.reproduce.outliers import PLANTED_OUTLIERS
 from krepes.reproduce.page import write_page
 from krepes.reproduce.parts import crew
 from krepes.reproduce.pictures import REPULSIVE, SAMPLES
@@ -39,6 +40,7 @@ TARGETS: dict[str, Target] = {
         REPULSIVE,
         INTERVENTION,
         PLANTED,
+        PLANTED_OUTLIERS,
     )
 }
 """What can be reproduced, by name."""

@@ -9,6 +9,7 @@ predicted by the sum of the scores of its rows, measured by training anew withou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -46,16 +47,16 @@ def run(trial: Trial) -> Findings:
     study = open_study("digits", trial.data_dir, trial.seed)
     own = trial.seed % BATCHES
     stuck = planted(study, {own: 0})
-    effect, error = changes(retrained(stuck, [0], AGAIN))
-    confirmed = bool(effect[own, 0].abs() > 2 * error[own, 0]) and int(effect[:, 0].abs().argmax()) == own
+    effect, error = changes(retrained(stuck, partial(margins, stuck, [0]), AGAIN))
+    confirmed = is_confirmed(effect[:, 0], error[:, 0], own)
     rows = [(STUCK, CONFIRMED, "retraining", float(confirmed))]
-    for score, found in predicted(stuck, [0]).items() if confirmed else ():
+    for score, found in _predicted(stuck, [0]).items() if confirmed else ():
         rows += [(STUCK, name, score, value) for name, value in judged(found[:, 0], effect[:, 0], own).items()]
     copies = planted(study, {batch: batch for batch in range(BATCHES)})
-    outcomes = retrained(copies, range(BATCHES), RANKING)
+    outcomes = retrained(copies, partial(margins, copies, range(BATCHES)), RANKING)
     effect, _ = changes(outcomes)
     rows.append((COPIES, RANKED, CEILING, ceiling(outcomes[1:])))  # a batch's rank needs no outcome of all rows
-    for score, found in predicted(copies, range(BATCHES)).items():
+    for score, found in _predicted(copies, range(BATCHES)).items():
         rows.append((COPIES, RANKED, score, float(spearman(found, effect).mean())))
     return Findings(pd.DataFrame(rows, columns=[*KEYS, "value"]))
 
@@ -74,23 +75,28 @@ def margins(study: Study, samples: range | list[int], embed: Embed) -> Tensor:
     return study.measured(embed(study.test), embed(study.reference))[study.first][list(samples)]
 
 
-def retrained(study: Study, samples: range | list[int], again: int) -> Tensor:
-    """Return margins of encoders trained with all rows, and without each batch, ``(1 + batches, again, samples)``."""
+def retrained(study: Study, outcomes: Callable[[Embed], Tensor], again: int) -> Tensor:
+    """Return outcomes of encoders trained with all rows, and without each batch, ``(1 + batches, again, outcomes)``."""
     found = []
     for batch in range(-1, BATCHES):  # -1: with all rows
         places = torch.arange(study.n)
         places = places[places // SIZE != batch]
         encoders = [study.train(places, mixed(study.seed, 12, batch + 1, repetition)) for repetition in range(again)]
         with torch.no_grad():
-            values = [margins(study, samples, partial(call, encoder)) for encoder in encoders]
+            values = [outcomes(partial(call, encoder)) for encoder in encoders]
         found.append(torch.stack(values).double())
     return torch.stack(found)
 
 
 def changes(outcomes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what margins change by without each batch, and the standard error, ``(batches, samples)`` each."""
+    """Return what outcomes change by without each batch, and the standard error, ``(batches, outcomes)`` each."""
     mean, variance = outcomes.mean(1), outcomes.var(1) / outcomes.shape[1]
     return mean[1:] - mean[0], (variance[1:] + variance[0]).sqrt()
+
+
+def is_confirmed(effect: Tensor, error: Tensor, own: int) -> bool:
+    """Return whether retraining shows the planted batch: the largest effect of all, above two standard errors."""
+    return bool(effect[own].abs() > 2 * error[own]) and int(effect.abs().argmax()) == own
 
 
 def ceiling(outcomes: Tensor) -> float:
@@ -102,24 +108,31 @@ def ceiling(outcomes: Tensor) -> float:
     return noise_ceiling(outcomes.unflatten(1, (2, -1)).mean(2))
 
 
-def predicted(study: Study, samples: range | list[int]) -> dict[str, Tensor]:
-    """Return what each score says that margins change by without each batch, ``(batches, samples)``."""
+def predicted(study: Study, outcomes: Callable[[Embed], Tensor]) -> dict[str, Tensor]:
+    """Return what each score says that outcomes change by without each batch, ``(batches, outcomes)``."""
     encoder, stream = study.record(0).encoder, study.views()
-
-    def outcomes(embed: Embed) -> Tensor:
-        return margins(study, samples, embed)
-
     slow = warm(encoder, stream, study.loss, outcomes, progress=False)
     one = warm(encoder, stream, study.loss, outcomes, steps=1, lr=slow.details["lr"], rewinds=0, progress=False)
     draw = torch.randperm(study.n, generator=torch.Generator().manual_seed(mixed(study.seed, 13)))[:LANDMARKS]
     kernel, _ = study.tangent(encoder, LANDMARKS)
     linearised = Linearised.of(encoder, kernel, study.X[draw])
     quick = lazy(linearised, stream, study.loss, outcomes, progress=False)
+    scores = {"warm": slow.dw, "lazy": quick.dw, "gradient dot product": one.dw}
+    return {name: without(values) for name, values in scores.items()}
+
+
+def without(dw: Tensor) -> Tensor:
+    """Return what leaving out each batch adds up to, ``(batches, outcomes)``, for scores ``dw`` ``(n, outcomes)``."""
+    return -dw[: BATCHES * SIZE].unflatten(0, (BATCHES, SIZE)).sum(1)
+
+
+def _predicted(study: Study, samples: range | list[int]) -> dict[str, Tensor]:
+    """Return what scores say of the margins of some samples, the cosine in the latent space beside them."""
+    encoder = study.record(0).encoder
     with torch.no_grad():
         mean = call(encoder, study.reference).mean(0)
         U, V = (normalize(call(encoder, X) - mean, dim=1).double() for X in (study.X, study.test[list(samples)]))
-    scores = {"warm": slow.dw, "lazy": quick.dw, "gradient dot product": one.dw, "latent cosine": U @ V.T}
-    return {name: -values[: BATCHES * SIZE].unflatten(0, (BATCHES, SIZE)).sum(1) for name, values in scores.items()}
+    return {**predicted(study, partial(margins, study, samples)), "latent cosine": without(U @ V.T)}
 
 
 def judged(found: Tensor, effect: Tensor, own: int) -> dict[str, float]:
