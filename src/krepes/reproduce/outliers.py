@@ -119,10 +119,10 @@ PLANTED_OUTLIERS = Target(
     note=f"Digits, Barlow Twins, {TRAIN} training rows of which {BATCHES} batches of {SIZE} are looked at; one of them "
     f"holds outliers: pictures of {CONTRAST:g} times the contrast, noise of a standard deviation of {NOISE:g} (pixels "
     f"have 0.38), or empty ones. The outcome is the mean margin of {REFERENCE:,} reference samples; effects are means "
-    f"over {AGAIN} trainings with all rows and {AGAIN} without each batch. A batch is confirmed if its retrained effect "
+    f"over {AGAIN} trainings with all rows and {AGAIN} without each batch. It is confirmed if its retrained effect "
     "is the largest of eight and above two standard errors; only confirmed seeds are counted. Sizes are as predicted, "
     "without calibration. A distance from the mean names a batch and says nothing of what it does. The outcome and the "
-    "contrast were chosen on the first seed, among two outcomes and three contrasts (2, 3, 4); inverted pictures, tried "
+    "contrast were chosen on the first seed, among two outcomes and three contrasts (2, 3, 4); inverted ones, tried "
     "there too, moved nothing.",
     judge=judge,
     beyond=True,
