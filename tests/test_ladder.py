@@ -14,6 +14,7 @@ from krepes.encoders import MLP
 from krepes.encoders.pretrain import pretrain
 from krepes.errors import InvalidInputError
 from krepes.influence import compute, ladder
+from krepes.influence.caution import beside_a_proof
 from krepes.influence.ladder import How, choose
 from krepes.kernels.classic import RBF
 from krepes.model import Krepes
@@ -123,6 +124,8 @@ def test_warm_goes_without_rewinds_where_the_seconds_do_not_allow_them(model, ou
     monkeypatch.setattr(compute, "choose", lambda *_, **__: plans[15.0])
     found = inf.influence_of(model, outcomes, method="auto", how=How(steps=3), progress=False)
     assert found.method == "warm" and "rewinds" not in found.details
+    assert "with its rewinds; this one has none: it would take 50 s of 15." in beside_a_proof(found.details)
+    assert beside_a_proof({}) == ""
 
 
 def test_auto_goes_down_a_rung_that_refuses_when_it_starts(model, outcomes, monkeypatch, capsys):

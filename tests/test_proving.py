@@ -26,7 +26,7 @@ from krepes.runs import proving, subject
 from krepes.runs.answers import study
 from krepes.runs.fitting import fit
 from krepes.runs.opening import open_run
-from krepes.runs.proving import proof_folder, proof_of, prove
+from krepes.runs.proving import best_rung, proof_folder, proof_of, prove
 from krepes.runs.retraining import how_to_replay
 from krepes.runs.settings import Settings
 
@@ -226,6 +226,19 @@ def test_what_cannot_be_proved_is_refused_before_any_work(table, tmp_path, monke
         prove(tmp_path / "few", label="sort")
     with pytest.raises(InvalidInputError, match="halves"):
         prove(tmp_path / "few", halves=1)
+
+
+def test_report_takes_the_rung_that_a_proof_found_best(proved, monkeypatch):
+    folder, found = proved
+    space, rungs = open_run(folder), found.table[found.table["kind"] == "rung"]
+    assert best_rung(folder, 2, 1e9) is None and study(space).method is None  # three halves say nothing
+    monkeypatch.setattr(proving, "FEWEST", 3)
+    best = str(rungs.groupby("score")["value"].mean().idxmax())
+    assert best_rung(folder, 2, 1e9) == best == study(space).method
+    assert study(space, method="surrogate").method == "surrogate"
+    assert study(space, counterfactual=False).method is None
+    quick = found.costs().set_index("score")["per outcome"][list(RUNGS)].sort_values()
+    assert best_rung(folder, 2, 2.0001 * quick.iloc[0]) == quick.index[0] and best_rung(folder, 2, 0.0) is None
 
 
 def test_one_proof_at_a_time_and_a_damaged_one_is_none(proved, caplog):

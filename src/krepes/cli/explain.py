@@ -169,7 +169,7 @@ def influence(
     import pandas as pd
 
     from krepes.influence import influence_of
-    from krepes.influence.caution import require_prediction
+    from krepes.influence.caution import beside_a_proof, require_prediction
     from krepes.processes import require_alone
     from krepes.runs.retraining import how_to_replay
     from krepes.runs.sentences import rows_in_words
@@ -189,7 +189,8 @@ def influence(
     words = rows_in_words(space, pd.concat(parts.values()), ids)
     size = k * len(found.names)
     answer = {by: words.frame[place * size : (place + 1) * size] for place, by in enumerate(parts)}
-    trust, name = trust_in(space, run, found.method), _name(found.names)
+    trust = f"{trust_in(space, run, found.method)} {beside_a_proof(found.details)}".rstrip()
+    name = _name(found.names)
     said = [found.sentence(int(part["row"].iloc[0])) for part in parts.values()] if len(found.names) == 1 else []
     if as_json:
         told = {"notes": space.notes, "outcome": name, "method": found.method, "unit": found.unit, "sentences": said}

@@ -25,7 +25,8 @@ RUNGS = ("surrogate", "lazy", "warm", "replay", "auto")
 Method = Annotated[
     str | None,
     typer.Option(
-        help=f"How to follow training samples: {registry.listed(RUNGS)}; by default lazy where it is possible."
+        help=f"How to follow training samples: {registry.listed(RUNGS)}; by default the rung that krepes prove found "
+        "best for the run, if there is a proof and two minutes are enough, else lazy where it is possible."
     ),
 ]
 Seeds = Annotated[

@@ -6,6 +6,7 @@ could reach. A proof of one's own run (``krepes prove``) says more than any of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -94,3 +95,16 @@ def of_replay(encoder: nn.Module, loss: str | Loss, method: str) -> str | None:
         sizes = "" if method == "replay" else ", and sizes came out several times too small"
         return f"under BYOL two trainings on the same rows agree little (a possible 0.2 to 0.4){sizes}"
     return None
+
+
+def beside_a_proof(details: Mapping[str, Any]) -> str:
+    """Return how an answer differs from those that ``krepes prove`` judges, or nothing.
+
+    Args:
+        details: Of the influence.
+
+    Returns:
+        One sentence, or an empty text.
+    """
+    why = details.get("no rewinds")
+    return "" if why is None else f"What retraining judges is a warm replay with its rewinds; this one has none: {why}."

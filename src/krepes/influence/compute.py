@@ -178,6 +178,7 @@ def _replayed(
     names, values = tuple(o.name for o in outcomes), found.dw.numpy()
     values *= stream.n  # in place: hundreds of outcomes of a million rows are large
     details = {**found.details, "plan": plan.sentence(), "costs": plan.costs, "caution": said}
+    details |= {"no rewinds": plan.refused["rewinds"]} if "rewinds" in plan.refused else {}
     return Influence(values, names, labels, float("nan"), (), plan.method, found.seconds, details)
 
 

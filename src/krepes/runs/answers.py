@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch import nn
 
 from krepes.attribution import attribute
 from krepes.audit.features import FeatureSpace
@@ -20,7 +21,7 @@ from krepes.influence import Outcome, pull, similarity
 from krepes.influence import toward as along
 from krepes.influence.ladder import MEMBERS, METHODS
 from krepes.processes import current
-from krepes.runs.proving import trust_in_rows
+from krepes.runs.proving import best_rung, trust_in_rows
 from krepes.runs.retraining import how_to_replay
 from krepes.runs.uses import column_uses
 from krepes.runs.workspace import Workspace, column_and_value
@@ -76,7 +77,7 @@ def along_concept(space: Workspace, id: Any, column: str, value: str) -> Outcome
 LOOKED_AT = 20_000
 """Held-out samples that audits and report look at, at most."""
 SECONDS = 120.0
-"""What "auto" may take for the influence of a report."""
+"""What "auto", or the rung that a proof found best, may take for the influence of a report."""
 
 
 def concept(space: Workspace, column: str, value: str, asked_by: str = "--concept") -> ConceptVector:
@@ -108,7 +109,8 @@ def study(
         shown: Samples to show one by one.
         k: Landmarks to show of each sign.
         counterfactual: Whether to pass over the training data again.
-        method: By which rung of influence; by default one that is quick.
+        method: By which rung of influence; by default the one that predicted retraining best where the run was proved,
+            if it takes two minutes at most, else one that is quick.
 
     Returns:
         The study.
@@ -119,6 +121,8 @@ def study(
     space.require_columns(named, label)
     ideas = [column_and_value(text) for text in concepts]
     model = space.model
+    if counterfactual and method is None and isinstance(model.kernel, nn.Module):
+        method = best_rung(space.folder, shown, SECONDS)
     how, replayed = how_to_replay(space, method or "lazy", members=MEMBERS, seconds=SECONDS)
     return Study(
         model,

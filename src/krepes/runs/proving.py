@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -21,7 +21,7 @@ from krepes.errors import RunFolderError
 from krepes.influence.ladder import MEMBERS
 from krepes.proof import Proof
 from krepes.proof.judging import prove as put_to_the_test
-from krepes.proof.result import UNREPEATABLE
+from krepes.proof.result import FEWEST, UNREPEATABLE
 from krepes.proof.scores import RUNGS
 from krepes.runs.opening import open_run
 from krepes.runs.place import LOCK
@@ -32,6 +32,7 @@ from krepes.storage.files import publish, require_writable
 
 logger = logging.getLogger("krepes")
 PROOF, FORMAT = "proof.json", 1
+Told = TypeVar("Told")
 
 
 def prove(
@@ -105,20 +106,54 @@ def proof_of(run: str | Path, method: str | None = None) -> str | None:
     Returns:
         A sentence with figures, or ``None`` if it was not measured, or only for an earlier fit or other rungs.
     """
+
+    def said(kept: Any) -> dict[str, Any]:
+        return {outcome: told.get(method or "best") for outcome, told in kept["verdicts"].items()}
+
+    words = _read(run, said)
+    if not words or not all(isinstance(text, str) for text in words.values()):
+        return None
+    return "measured by retraining: " + " ".join(f"{outcome}: {text}" for outcome, text in words.items())
+
+
+def best_rung(run: str | Path, outcomes: int, seconds: float) -> str | None:
+    """Return the rung that predicted retraining best where a run was proved, of those that take no longer than allowed.
+
+    Args:
+        run: The run folder.
+        outcomes: How many are asked about.
+        seconds: That they may take, by what one outcome took in the proof.
+
+    Returns:
+        Its name, or ``None`` if the run was not proved, or with too few halves to tell.
+    """
+
+    def best(kept: Any) -> str | None:
+        taken = {line["score"]: float(line["per outcome"] or 0.0) for line in kept["costs"]}
+        reached: dict[str, list[float]] = {}
+        for line in kept["table"]:
+            if line["kind"] == "rung" and line["value"] is not None and taken[line["score"]] * outcomes <= seconds:
+                reached.setdefault(line["score"], []).append(float(line["value"]))
+        if kept["halves"] < FEWEST or not reached:
+            return None
+        return max(reached, key=lambda rung: sum(reached[rung]) / len(reached[rung]))
+
+    return _read(run, best)
+
+
+def _read(run: str | Path, wanted: Callable[[Any], Told]) -> Told | None:
+    """Return what is wanted of the proof of a run, or nothing where there is none of this very fit."""
     path = proof_folder(run) / PROOF
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["format"] != FORMAT or kept["subject"]["run"] != read_manifest(run)["run_sha256"]:
             return None
-        words = {outcome: told.get(method or "best") for outcome, told in kept["verdicts"].items()}
+        return wanted(kept)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         logger.warning("%s cannot be used (%s): prove the run again", path, error)
         return None
-    if not words or not all(isinstance(text, str) for text in words.values()):
-        return None
-    return "measured by retraining: " + " ".join(f"{outcome}: {text}" for outcome, text in words.items())
 
 
 def trust_in_rows(space: Workspace, method: str) -> str | None:

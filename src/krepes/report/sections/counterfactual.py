@@ -9,6 +9,7 @@ from krepes.audit.study import Study
 from krepes.audit.wording import count, number, percent, signed, text
 from krepes.data.text import printable
 from krepes.influence import How, Influence
+from krepes.influence.caution import beside_a_proof
 from krepes.report.blocks import Block, Cell, Paragraph, Table
 from krepes.report.content import Headline, Section
 from krepes.report.desk import Bond, Desk, moved
@@ -54,7 +55,8 @@ def counterfactual(desk: Desk) -> Section:
         TITLE,
         finding,
         f"First order, {_way(study, found)}: exact for small changes, a direction rather than a prediction for large "
-        f"ones. {trust_line(study.trust.get(found.method), found.details.get('caution'))}",
+        f"ones. {trust_line(study.trust.get(found.method), found.details.get('caution'))} "
+        f"{beside_a_proof(found.details)}".rstrip(),
         (Paragraph(WHY), _table(desk), *_sentences(desk)),
         Headline(percent(overlap), f"of a sample's {k} landmarks are among its {k} most influential rows"),
     )
