@@ -105,6 +105,7 @@ LAYERS = [
     "runs.fingerprint",
     "runs.augment",
     "runs.within",
+    "runs.losses",
     "runs.encoder",
     "runs.place",
     "runs.workspace",

@@ -138,11 +138,33 @@ def find(name: str) -> Any:
     adapted = registry.adapter(name)
     if adapted is not None:
         return partial(registry.load(registry.ADAPTERS[adapted[0]]).build, adapted[1])
-    module_name, _, path = name.partition(":")
-    if not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
+    if not _reads_as_code(name):
         raise InvalidInputError(
             f"{shown(name)} is no encoder of this package ({', '.join(BUILT_IN)}) and does not read 'module:factory'."
         )
+    return imported(name)
+
+
+def _reads_as_code(name: str) -> bool:
+    module_name, _, path = name.partition(":")
+    return all(part.isidentifier() for part in (*module_name.split("."), *path.split(".")))
+
+
+def imported(name: str) -> Any:
+    """Return what ``module:name`` means; importing runs the module's code.
+
+    Args:
+        name: The module may lie in the current directory.
+
+    Returns:
+        A function, a class, or whatever else has that name.
+
+    Raises:
+        InvalidInputError: If it cannot be imported, or has no such name.
+    """
+    if not _reads_as_code(name):
+        raise InvalidInputError(f"{shown(name)} does not read 'module:name', such as 'my_code:my_function'.")
+    module_name, _, path = name.partition(":")
     module = _import(module_name)
     with foreign(f"the module {shown(module_name)} has no {shown(path)}", "Name one of its functions or classes."):
         return reduce(getattr, path.split("."), module)

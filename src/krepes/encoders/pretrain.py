@@ -83,7 +83,7 @@ def pretrain(
         stream: Its first two views are compared; its batch size is the training batch.
         loss: A name of `LOSSES`, ``"byol"``, or a function of two projections ``(b, h)`` (and of row weights ``(b,)``,
             if its trainings are to be replayed).
-        loss_options: Hyper-parameters of a named loss, such as ``{"lam": 0.01}``.
+        loss_options: Hyper-parameters of the loss that it takes by keyword alone, such as ``{"lam": 0.01}``.
         projector: Widths of the head that the loss sees; empty to train on the embedding itself.
         epochs: Passes over the data.
         lr: Peak learning rate.
@@ -115,7 +115,7 @@ def pretrain(
     computed_in = _computed_in(precision, home(encoder)[0])
     chosen = chosen_loss(loss, loss_options or {})
     recipe = TrainingRecipe(
-        loss=loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__),
+        loss=loss_name(loss),
         loss_options=dict(loss_options or {}),
         projector=list(projector),
         epochs=epochs,
@@ -210,7 +210,7 @@ def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
 
     Args:
         loss: A name, or a function of two projections ``(b, h)``.
-        options: Hyper-parameters of a named loss.
+        options: Hyper-parameters of the loss, passed by keyword.
 
     Returns:
         The function.
@@ -220,13 +220,19 @@ def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
     """
     if isinstance(loss, str) and loss not in {*LOSSES, BYOL}:
         raise InvalidInputError(f"loss={loss!r} is unknown. Pass one of {', '.join([*LOSSES, BYOL])}, or a function.")
-    known = options_of(LOSSES[loss]) if isinstance(loss, str) and loss in LOSSES else []
+    compare = LOSSES.get(loss) if isinstance(loss, str) else loss
+    known = [] if compare is None else options_of(compare)
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise InvalidInputError(f"loss_options {unknown} do not fit loss={loss!r}, which takes {known or 'none'}.")
-    if loss == BYOL:
-        return None
-    return partial(LOSSES[loss], **options) if isinstance(loss, str) else loss
+        raise InvalidInputError(
+            f"loss_options {unknown} do not fit loss={loss_name(loss)!r}, which takes {known or 'none'}."
+        )
+    return partial(compare, **options) if compare is not None and options else compare
+
+
+def loss_name(loss: str | Loss) -> str:
+    """Return the name of a loss, or that of its function."""
+    return loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__)
 
 
 def options_of(loss: Loss) -> list[str]:

@@ -18,6 +18,7 @@ from krepes.batches import Batch
 from krepes.encoders.call import call, cast, home
 from krepes.encoders.duplicate import duplicate
 from krepes.encoders.functional import State, Steps, Views
+from krepes.encoders.losses import Loss
 from krepes.errors import InvalidInputError
 from krepes.influence.costs import step_cost, warm_cost
 from krepes.influence.gradients import RIDGES, row_gradients
@@ -89,7 +90,7 @@ def predicted(subject: Subject, methods: Sequence[str], members: int = 1) -> dic
         warmed = warm_steps(trained.encoder, subject.views(), subject.loss, lr=1e-6)
         found["warm"] = warm_cost(warmed, count, rewinds_of(subject.loss))
     if "replay" in methods and trained.recording is not None:
-        replayed = recorded_steps(trained.recording, trained.encoder, subject.stream(0))
+        replayed = recorded_steps(trained.recording, trained.encoder, subject.stream(0), _own_loss(subject))
         found["replay"] = members * replayed.T * step_cost(replayed, count, 2)
     return found
 
@@ -110,8 +111,14 @@ def score_replay(subject: Subject, member: int = 0) -> Scored:
     trained = subject.record(member)
     assert trained.recording is not None
     outcomes = explained(subject)
-    found = replay(trained.encoder, subject.stream(member), [trained.recording], outcomes, progress=False)
+    how: dict[str, Any] = {"loss": _own_loss(subject), "progress": False}
+    found = replay(trained.encoder, subject.stream(member), [trained.recording], outcomes, **how)
     return Scored(both(subject, found.dw), found.seconds, found.details)
+
+
+def _own_loss(subject: Subject) -> Loss | None:
+    """Return the function of a loss that a recording cannot name."""
+    return None if isinstance(subject.loss, str) else subject.loss
 
 
 def score_surrogate(subject: Subject, member: int = 0) -> dict[str, Scored]:
@@ -144,7 +151,7 @@ def score_gradients(subject: Subject, member: int = 0, *, projector: bool) -> di
     steps = warm_steps(encoder, subject.views(), subject.loss, lr=1.0, batch=subject.n, steps=GRADIENT_DRAWS)
     views, draws = _in_batches(steps, LARGEST)
     if projector:
-        recorded = recorded_steps(trained.recording, encoder, subject.stream(member))
+        recorded = recorded_steps(trained.recording, encoder, subject.stream(member), _own_loss(subject))
         start = recorded.start()
         state = forward(recorded, start, ones_like_state(start, recorded.n), recorded.T)[-1]
         steps = _started_at(replace(recorded, views=steps.views), state)

@@ -14,13 +14,14 @@ from krepes import registry
 from krepes.batches import Batch
 from krepes.encoders import ConvNet, PretrainResult, build_encoder, load_encoder, pretrain
 from krepes.encoders.loaded import LoadReport
-from krepes.encoders.pretrain import chosen_loss, make_twins
+from krepes.encoders.pretrain import make_twins
 from krepes.encoders.recording import Recording
 from krepes.encoders.training import Training, TrainingRecipe
 from krepes.errors import InvalidInputError
 from krepes.kernels import Kernel
 from krepes.runs.adapting import adapter_options, has_weights, source_of
 from krepes.runs.dataset import Dataset
+from krepes.runs.losses import named_loss, require_loss
 from krepes.runs.settings import Settings, flag
 from krepes.views import ViewStream
 
@@ -161,7 +162,7 @@ def train_encoder(
     return pretrain(
         fresh_encoder(settings, dataset, stream),
         stream,
-        loss=settings.training_loss,
+        loss=named_loss(settings),
         loss_options=settings.loss_options,
         projector=settings.projector,
         epochs=settings.epochs,
@@ -195,7 +196,7 @@ def record_encoder(settings: Settings, dataset: Dataset, stream: ViewStream) -> 
         output=output_of(settings),
         precision=settings.precision,
     )
-    encoder, loss = fresh_encoder(settings, dataset, stream), chosen_loss(recipe.loss, recipe.loss_options)
+    encoder, loss = fresh_encoder(settings, dataset, stream), require_loss(settings)
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
         twins = make_twins(encoder, stream, loss, settings.projector, settings.momentum, recipe.output)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from krepes import registry
 from krepes.budget import Budget
 from krepes.encoders.frozen import FrozenEncoder
-from krepes.encoders.pretrain import chosen_loss
 from krepes.encoders.weights import weight_bytes
 from krepes.engine.residual import require_residual
 from krepes.engine.rowstore import RowStore
@@ -28,6 +27,7 @@ from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
 from krepes.runs.fingerprint import Fingerprint
+from krepes.runs.losses import require_loss
 from krepes.runs.place import claimed
 from krepes.runs.recipe import RECIPE, Recipe, recipe_of
 from krepes.runs.settings import Settings, flag
@@ -138,7 +138,7 @@ def require_sizes(settings: Settings, stream: ViewStream) -> Objective[Any]:
         InvalidInputError: If a size or an option does not fit.
     """
     objective = _objective(settings)
-    chosen_loss(settings.training_loss, settings.loss_options)
+    require_loss(settings)
     m, h = model_sizes(settings, stream.n)
     if m > min(stream.n, settings.candidates) and settings.landmarks != "all":
         raise InvalidInputError(

@@ -26,7 +26,8 @@ from krepes.runs.dataset import Dataset, open_dataset
 from krepes.runs.encoder import output_of
 from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.fitting import DATA, ENCODER, ENCODING, SETTINGS
-from krepes.runs.recipe import RECIPE, Recipe, on_the_spot
+from krepes.runs.losses import is_own_loss
+from krepes.runs.recipe import RECIPE, Recipe, known_loss, on_the_spot
 from krepes.runs.settings import Settings
 from krepes.runs.store import file_path, read_file, read_manifest, rows_folder
 from krepes.runs.texts import imports_code
@@ -70,6 +71,11 @@ def open_run(
             f"{folder} was fitted with a tokenizer of its user's own, {settings.tokenizer!r}. Opening a run imports "
             f"nothing: to import and run that module's code, pass --trust-code (in Python: trust_code=True)."
         )
+    if is_own_loss(settings) and not trust_code:
+        raise InvalidInputError(
+            f"{folder} was fitted with a loss of its user's own, {settings.loss!r}. Opening a run imports nothing: to "
+            f"import and run that module's code, pass --trust-code (in Python: trust_code=True)."
+        )
     stored = _stored_data(folder, manifest)
     encoding = _encoding(folder, manifest)
     dataset, asked, notes = _datasets(settings, encoding, stored, data, data_dir, allow_changed_data)
@@ -108,9 +114,11 @@ def _recipe(
             found = Recipe.from_dict(json.loads(read_file(folder, manifest, RECIPE)), f"{folder}/{RECIPE}")
         except (ValueError, AttributeError) as error:
             raise RunFolderError(f"{RECIPE} of {folder} cannot be used: {error}. Fit the run again.") from error
-    # Only a factory that `_kernel` was allowed to import is named again.
+    if found is None:
+        return None
+    # Only a factory that `_kernel` was allowed to import is named again, and only a loss that the caller trusted.
     named = settings.encoder if encoder is None else encoder
-    return None if found is None else replace(found, settings=replace(found.settings, encoder=named))
+    return known_loss(replace(found, settings=replace(found.settings, encoder=named)), settings)
 
 
 def _stored_data(folder: Path, manifest: dict[str, Any]) -> tuple[dict[str, Tensor], Fingerprint]:

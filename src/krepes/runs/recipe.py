@@ -80,6 +80,27 @@ def recipe_of(settings: Settings) -> Recipe | None:
     except InvalidInputError as error:
         logger.warning("the recipe in %s cannot be used: %s", settings.weights, error)
         return None
-    # A file may say how weights were trained, but not which code to import: the encoder is the one of the fit.
+    # A file may say how weights were trained, but not which code to import: encoder and own loss are those of the fit.
     own = replace(found.settings, encoder=settings.encoder, encoder_options=settings.encoder_options, weights=None)
-    return replace(found, settings=own)
+    return known_loss(replace(found, settings=own), settings)
+
+
+def known_loss(recipe: Recipe, settings: Settings) -> Recipe | None:
+    """Return a recipe, or nothing if it trains by code that the settings of the fit do not name.
+
+    Args:
+        recipe: As a file has it.
+        settings: Of the fit, which its user gave.
+
+    Returns:
+        The recipe, or ``None``: nobody here can repeat the training.
+    """
+    loss = recipe.settings.training_loss
+    if ":" not in loss or loss == settings.loss:
+        return recipe
+    logger.warning(
+        "the encoder was trained by a loss of its user's own, %r, which a file may not import: without it nobody can "
+        "repeat the training. If you trust it, name it in the fit: --loss.",
+        loss,
+    )
+    return None

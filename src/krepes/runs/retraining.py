@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from krepes.encoders.losses import Loss
-from krepes.encoders.pretrain import chosen_loss
 from krepes.encoders.recording import Recording
 from krepes.encoders.training import mix
 from krepes.errors import InvalidInputError
@@ -16,6 +15,7 @@ from krepes.influence import How
 from krepes.runs.adapting import has_weights
 from krepes.runs.augment import LOOKED_AT, augmentation
 from krepes.runs.encoder import record_encoder, train_encoder
+from krepes.runs.losses import is_own_loss, require_loss
 from krepes.runs.recipe import Recipe
 from krepes.runs.workspace import Workspace
 from krepes.views import Augmentation, ViewStream
@@ -129,8 +129,8 @@ def recording(space: Workspace, stream: ViewStream, member: int) -> Recording:
 def training_loss(space: Workspace) -> str | Loss:
     """Return the loss that the encoder of a run was trained by, or that its settings name where nobody knows."""
     settings = space.settings if space.recipe is None else space.recipe.settings
-    loss = chosen_loss(settings.training_loss, settings.loss_options)
-    return loss if loss is not None and settings.loss_options else settings.training_loss
+    loss = require_loss(settings)
+    return loss if loss is not None and (settings.loss_options or is_own_loss(settings)) else settings.training_loss
 
 
 def how_to_replay(space: Workspace, method: str, *, members: int, seconds: float) -> tuple[How, ViewStream]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 
 from krepes.encoders import save_weights
-from krepes.encoders.pretrain import chosen_loss
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.processes import current
 from krepes.runs.adapting import completed
@@ -17,6 +16,7 @@ from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import train_encoder
 from krepes.runs.fitting import require_encoder
+from krepes.runs.losses import require_loss
 from krepes.runs.recipe import Recipe
 from krepes.runs.settings import Settings
 from krepes.storage.files import require_writable
@@ -46,7 +46,7 @@ def pretrain_run(
     dataset = open_dataset(settings)
     if seen is not None:
         seen(dataset)
-    chosen_loss(settings.training_loss, settings.loss_options)
+    require_loss(settings)
     stream = open_stream(settings, dataset, split(dataset.n, settings)[0])
     require_encoder(settings, dataset, stream)
     checkpoint = out.with_name(f"{out.name}{CHECKPOINT}")

@@ -105,7 +105,7 @@ def require_removable(space: Workspace, method: str) -> None:
     has_encoder = isinstance(model.kernel, nn.Module)
     lazy = has_encoder and loss in LAZY
     if method == "lazy" and not lazy:
-        name = loss if isinstance(loss, str) else f"{space.settings.training_loss} with options of its own"
+        name = loss if isinstance(loss, str) else f"{space.settings.training_loss} of its user"
         why = f"the training loss {name!r} is no function of second moments" if has_encoder else "there is no encoder"
         raise InvalidInputError(
             f"--method lazy cannot be used with this run: {why}. It serves encoders trained by {', '.join(LAZY)}."
