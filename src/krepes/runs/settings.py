@@ -100,10 +100,7 @@ class Settings:
     loss: Annotated[
         str | None,
         one_of(tuple(registry.LOSSES), own=":"),
-        about(
-            TRAINING,
-            f"{registry.listed(registry.LOSSES)}; or module:function. By default that of the objective, if it is one.",
-        ),
+        about(TRAINING, f"{registry.listed(registry.LOSSES)}; or module:function. By default the objective's."),
     ] = None
     loss_options: Annotated[Options, about(TRAINING, "Its hyper-parameters.")] = dataclasses.field(default_factory=dict)
     epochs: Annotated[int, about(TRAINING, "Passes over the data.", ge=1, le=1_000_000)] = 20
