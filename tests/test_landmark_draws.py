@@ -6,9 +6,12 @@ import torch
 
 from krepes.attribution import attribute
 from krepes.audit import class_coverage, coverage_of_draws
+from krepes.audit.halves import half_models
+from krepes.audit.questions import coverage
+from krepes.audit.study import Study
 from krepes.kernels import RBF
 from krepes.model import Krepes
-from krepes.reproduce.draws import half_models, of_moments
+from krepes.reproduce.draws import of_moments
 from krepes.views import GaussianNoise
 
 SETTINGS = {"h": 3, "augment": GaussianNoise(0.1), "centre": False, "cosine": False, "progress": False}
@@ -93,3 +96,19 @@ def test_moments_of_kept_rows_are_those_of_a_pass(generator):
     assert summed.solution_.tol == own.solution_.tol < rows.solution_.tol, "rows are solved loosely, moments are not"
     assert summed.solution_.loss_after == pytest.approx(own.solution_.loss_after, rel=1e-4)
     assert rows.solution_.theta.shape == summed.solution_.theta.shape and rows.data_ is not summed.data_
+
+
+def test_the_audit_of_a_model_says_what_halves_of_its_landmarks_need(generator):
+    X = torch.randn(140, 4, generator=generator).double()
+    labels = np.array(["a", "b", "c", "a"] * 35)
+    model = Krepes(RBF(2.0), m=24, **SETTINGS).fit(X[:120])
+    study = Study(model, X[120:], labels=(labels[:120], labels[120:]), seed=3)
+    table = coverage.measure(study).table.set_index("order")
+    halves = list(half_models(model, coverage.DRAWS, seed=3))
+    of_landmarks = labels[model.landmarks_.numpy()]
+    mean, chance, p = coverage_of_draws(halves, of_landmarks, classes=labels[:120], seed=3)
+    assert (table["estimate"][coverage.HALVES], table["p"][coverage.HALVES]) == (mean, p)
+    assert table["estimate"][coverage.SHUFFLED] == chance and coverage.DRAWS >= 10
+    rows = Krepes(RBF(2.0), m=24, objective="simclr", **SETTINGS).fit(X[:120])
+    without = coverage.measure(Study(rows, X[120:], labels=(labels[:120], labels[120:])))
+    assert coverage.HALVES not in set(without.table["order"])  # such steps pass over rows

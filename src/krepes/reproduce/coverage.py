@@ -12,12 +12,13 @@ from scipy.stats import spearmanr
 
 from krepes.attribution import attribute
 from krepes.audit import class_coverage, coverage_of_draws
+from krepes.audit.halves import half_models
 from krepes.engine.moments import Moments
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, new_figure, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, p_over_seeds, under_each
-from krepes.reproduce.draws import half_models, of_moments
+from krepes.reproduce.draws import of_moments
 from krepes.reproduce.probes import ModelProbe, probe_encoder
 from krepes.reproduce.trial import ROW_OBJECTIVES, SETTINGS, Experiment, Trial, objective_of, side_by_side
 
