@@ -231,14 +231,30 @@ def test_what_cannot_be_proved_is_refused_before_any_work(table, tmp_path, monke
 def test_report_takes_the_rung_that_a_proof_found_best(proved, monkeypatch):
     folder, found = proved
     space, rungs = open_run(folder), found.table[found.table["kind"] == "rung"]
-    assert best_rung(folder, 2, 1e9) is None and study(space).method is None  # three halves say nothing
+    assert best_rung(folder, 2, 1e9) is None and study(space, by_proof=True).proved is None  # three halves say nothing
     monkeypatch.setattr(proving, "FEWEST", 3)
+    monkeypatch.setattr(proving, "MEMBERS", 2)
     best = str(rungs.groupby("score")["value"].mean().idxmax())
-    assert best_rung(folder, 2, 1e9) == best == study(space).method
-    assert study(space, method="surrogate").method == "surrogate"
-    assert study(space, counterfactual=False).method is None
-    quick = found.costs().set_index("score")["per outcome"][list(RUNGS)].sort_values()
-    assert best_rung(folder, 2, 2.0001 * quick.iloc[0]) == quick.index[0] and best_rung(folder, 2, 0.0) is None
+    assert best_rung(folder, 2, 1e9) == best == study(space, by_proof=True).proved
+    assert study(space).proved is None  # audits and comparisons take no such time
+    assert study(space, by_proof=True, method="surrogate").proved is None
+    assert study(space, by_proof=True, counterfactual=False).proved is None
+    quick = found.costs().set_index("score")["seconds"][list(RUNGS)].sort_values()
+    assert best_rung(folder, 2, 1.0001 * quick.iloc[0]) == quick.index[0] and best_rung(folder, 2, 0.0) is None
+    monkeypatch.setattr(proving, "MEMBERS", 4)  # answers average more trainings than the proof did
+    assert best_rung(folder, 2, 1e9) == str(rungs[rungs["score"] != "replay"].groupby("score")["value"].mean().idxmax())
+
+
+def test_a_proved_rung_that_cannot_answer_gives_way_to_the_quick_one(proved, monkeypatch, caplog):
+    folder, _ = proved
+    monkeypatch.setattr("krepes.runs.answers.best_rung", lambda *_: "replay")
+    assert study(open_run(folder), by_proof=True, shown=2).influence.method == "replay"
+    built = open_run(folder).model.kernel  # a training of it cannot be repeated
+    assert study(open_run(folder, encoder=built), by_proof=True, shown=2).proved is None
+    monkeypatch.setattr("krepes.runs.answers.best_rung", lambda *_: "warm")
+    asked = study(open_run(folder), by_proof=True, shown=2)
+    monkeypatch.setattr("krepes.influence.ladder.warm", lambda *_, **__: (_ for _ in ()).throw(InvalidInputError("no")))
+    assert asked.influence.method == "lazy" and "warm, which a proof found best, cannot answer here" in caplog.text
 
 
 def test_one_proof_at_a_time_and_a_damaged_one_is_none(proved, caplog):

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 import krepes
 from krepes.cli.app import app
 from krepes.encoders.pretrain import chosen_loss
-from krepes.errors import InvalidInputError
+from krepes.errors import InvalidInputError, KrepesError
+from krepes.runs import grid
 from krepes.runs.fitting import fit
-from krepes.runs.losses import named_loss
+from krepes.runs.losses import code_named_by, code_of_loss, named_loss, require_loss
 from krepes.runs.opening import open_run
 from krepes.runs.recipe import recipe_of
 from krepes.runs.retraining import training_loss
@@ -33,6 +34,15 @@ def plain(Z_a, Z_b):
 
 def alone(Z):
     return Z.sum()
+
+def rows(Z_a, Z_b):
+    return (Z_a - Z_b).square().sum(1)
+
+def hot(Z_a, Z_b, w=None, *, temperature):
+    return barlow_twins(Z_a, Z_b, w) / temperature
+
+def broken(Z_a, Z_b):
+    raise KeyError("inside")
 
 number = 3
 """
@@ -103,7 +113,9 @@ def test_weights_name_no_code_to_a_fit_that_does_not(own, caplog):
     pretrain_run(chosen(), own / "weights.safetensors", progress=False)
     del sys.modules["my_losses"]
     given = {"weights": str(own / "weights.safetensors")}
-    assert recipe_of(chosen(loss=None, **given)) is None and "may not import" in caplog.text
+    with pytest.raises(InvalidInputError, match="loss of its user's own, 'my_losses:twins'.*name the loss by --loss"):
+        recipe_of(chosen(loss=None, **given))
+    assert recipe_of(chosen(loss="vicreg", **given)) is None and "may not import" in caplog.text
     assert "my_losses" not in sys.modules
     assert recipe_of(chosen(**given)).settings.loss == "my_losses:twins"
 
@@ -112,7 +124,10 @@ def test_weights_name_no_code_to_a_fit_that_does_not(own, caplog):
     ("loss", "says"),
     [
         ("my_losses:alone", "cannot be called with two projections"),
-        ("my_losses:number", "cannot be called with two projections"),
+        ("my_losses:number", "is a int"),
+        ("my_losses:rows", r"returned a tensor of shape \(8,\)"),
+        ("my_losses:broken", "failed on two projections of 8 rows and 4 columns"),
+        ("my_losses:hot", "cannot be called with two projections.*temperature"),
         ("my_losses:none", "has no 'none'"),
         ("nowhere:twins", "no module 'nowhere'"),
         ("my losses:twins", "does not read 'module:name'"),
@@ -120,14 +135,48 @@ def test_weights_name_no_code_to_a_fit_that_does_not(own, caplog):
 )
 def test_what_is_no_loss_is_refused_in_words(own, loss, says):
     with pytest.raises(InvalidInputError, match=says):
-        named_loss(chosen(loss=loss))
+        require_loss(chosen(loss=loss))
+
+
+def test_an_option_that_a_loss_requires_is_passed(own):
+    Z = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+    hot, twins = (require_loss(chosen(loss=f"my_losses:{name}", loss_options=options)) for name, options in (
+        ("hot", {"temperature": 0.5}), ("twins", {})))  # fmt: skip
+    torch.testing.assert_close(hot(Z, Z + 1), 2 * twins(Z, Z + 1))
+
+
+def test_trainings_by_functions_of_one_name_are_told_apart(own):
+    (own / "others.py").write_text(
+        "from my_losses import *\n\ndef twins(Z_a, Z_b):\n    return (Z_a - Z_b).square().sum()"
+    )
+    pretrain_run(chosen(), own / "weights.safetensors", progress=False)
+    with pytest.raises(KrepesError, match=r"my_losses:twins"):
+        pretrain_run(chosen(loss="others:twins"), own / "weights.safetensors", progress=False)
+
+
+def test_select_varies_an_option_of_an_own_loss(own):
+    assert "lam" in grid._loss_options(chosen()) and "temperature" in grid._loss_options(chosen(loss="my_losses:hot"))
+
+
+def test_a_changed_loss_is_another_subject(own):
+    fit(chosen(), own / "run", progress=False)
+    told = [code_of_loss(chosen())]
+    (own / "my_losses.py").write_text(CODE + "\nmore = 1\n")
+    sys.modules.pop("my_losses")
+    assert code_of_loss(chosen()) != told[0] and len(told[0]) == 64
+
+
+def test_parts_of_a_queue_import_nothing_without_trust():
+    assert code_named_by(chosen()) == ["my_losses:twins"]
+    both = chosen(loss="simclr", encoder="mine:net", encoder_options={})
+    assert code_named_by(both) == ["mine:net"] and code_named_by(chosen(loss=None)) == []
 
 
 def test_options_of_an_own_loss_are_those_it_takes_by_keyword(own):
     Z = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
     loss = named_loss(chosen())
     assert chosen_loss(loss, {"lam": 1.0})(Z, Z + 1) != chosen_loss(loss, {})(Z, Z + 1)
-    with pytest.raises(InvalidInputError, match=r"\['size'\] do not fit loss='twins', which takes \['lam'\]"):
+    with pytest.raises(InvalidInputError, match=r"\['size'\] do not fit loss='my_losses:twins', which takes \['lam'\]"):
         chosen_loss(loss, {"size": 1})
 
 

@@ -133,7 +133,8 @@ def coverage_of_draws(
 
     Returns:
         Mean ``κ_C``, its mean over shuffles, and the share of shuffles whose mean is no larger, the observed one
-        counted. Draws that miss a class are left out; NaN if all do.
+        counted. Draws that miss a class are left out of the means, and count as one landmark more than there are
+        where shuffles are compared; NaN if all miss one.
     """
     names, (codes, wanted) = shared_codes(
         landmarks=landmark_labels, classes=landmark_labels if classes is None else classes
@@ -142,20 +143,26 @@ def coverage_of_draws(
     generator = torch.Generator().manual_seed(seed)
     shuffled = codes[torch.rand(orders, len(codes), generator=generator).argsort(1)]
 
-    def means(codes: Tensor) -> Tensor:
-        """Return the mean over draws for each row of classes ``(orders, m)``, ``(orders,)``."""
+    def kappas(codes: Tensor) -> Tensor:
+        """Return the number of each draw for each row of classes ``(orders, m)``, ``(draws, orders)``; NaN if unmet."""
         found = []
         for places in ranked:
             order = torch.arange(len(places)).expand(len(codes), -1)
             last = _first_places(order, codes[:, places], len(names))[:, wanted.unique()].max(1).values
             found.append(torch.where(last < len(places), last + 1.0, torch.nan))
-        return torch.stack(found).double().nanmean(0)
+        return torch.stack(found).double()
 
-    mean, chance = means(codes[None])[0], means(shuffled)
-    if bool(mean.isnan()):
+    def at_least(found: Tensor) -> Tensor:
+        """Return means over draws in which a class that is not met takes one landmark more than there are."""
+        beyond = torch.tensor([len(places) + 1.0 for places in ranked]).double()[:, None]
+        return torch.where(found.isnan(), beyond, found).mean(0)
+
+    ours, chance = kappas(codes[None]), kappas(shuffled)
+    if bool(ours.isnan().all()):
         return (float("nan"),) * 3
     # A mean of the same numbers in another order is a tie, whatever round-off says.
-    return float(mean), float(chance.nanmean()), lower_p(float(mean) + 1e-9, chance)
+    p = lower_p(float(at_least(ours)) + 1e-9, at_least(chance))
+    return float(ours.nanmean()), float(chance.nanmean(0).nanmean()), p
 
 
 def _first_places(places: Tensor, codes: Tensor, classes: int) -> Tensor:

@@ -18,13 +18,14 @@ from krepes.engine.rowstore import RowStore
 from krepes.model import Krepes
 
 
-def half_models(model: Krepes, draws: int, *, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def half_models(model: Krepes, draws: int, *, seed: int, tol: float | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield random halves of a model's landmarks with the size of what the objective adds to each.
 
     Args:
         model: A fitted model that starts at principal components, with its moments or rows.
         draws: How many halves.
         seed: Of the choice.
+        tol: Relative residual of the steps; by default that of the model.
 
     Yields:
         Places of the kept landmarks among the model's, ``(m / 2,)``, ascending, and their ``ω``, ``(m / 2,)``. The
@@ -36,6 +37,7 @@ def half_models(model: Krepes, draws: int, *, seed: int) -> Iterator[tuple[Tenso
         kept = torch.randperm(m, generator=generator)[: max(1, m // 2)].sort().values
         points = torch.cat([u * m + kept for u in range(p)])
         part = copy.copy(model)
+        part.tol = model.tol if tol is None else tol
         part.K_mm_, part.data_ = model.K_mm_[points][:, points], part_of(model.data_, points)
         found = part.solved(part.data_, damping=model.solution_.damping, relative=True)
         moved = (found.theta - found.theta0)[:-1].unflatten(0, (p, len(kept)))  # (p, m / 2, h)
@@ -46,7 +48,8 @@ def part_of(data: Moments | RowStore | None, points: Tensor) -> Moments | RowSto
     """Return what a pass over some landmark points ``(q',)`` would have kept, from what one over all of them kept."""
     if isinstance(data, Moments):
         rows = torch.cat([points, torch.tensor([data.q])])
-        return replace(data, M=data.M[:, :, rows][..., rows], K=data.K[points][:, points], KX=None)
+        KX = None if data.KX is None else data.KX[rows]
+        return replace(data, M=data.M[:, :, rows][..., rows], K=data.K[points][:, points], KX=KX)
     if isinstance(data, RowStore):
         shards = tuple(shard[:, :, points.numpy()] for shard in data.shards)
         return replace(data, K=data.K[points][:, points], shards=shards)

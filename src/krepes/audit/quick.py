@@ -1,7 +1,8 @@
-"""The rung of influence that a study takes by itself: a lazy replay where it is quick, else the surrogate."""
+"""The rung of influence that a study takes by itself: the best of a proof, a quick lazy replay, else the surrogate."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from krepes.influence.costs import lazy_operations
 
 if TYPE_CHECKING:
     from krepes.audit.study import Study
+
+logger = logging.getLogger("krepes")
 
 QUICK, LONG = 20_000, 2e11
 """Rows over which a replay may pass with other views by default, all draws together, and operations of its steps."""
@@ -26,6 +29,11 @@ def quick_influence(study: Study) -> Influence:
     )
     if study.method is not None:
         return ask(method=study.method, how=how)
+    if study.proved is not None:
+        try:
+            return ask(method=study.proved, how=how)
+        except KrepesError as error:
+            logger.warning("%s, which a proof found best, cannot answer here: %s", study.proved, error)
     try:
         _require_quick(study, how)
         return ask(method="lazy", how=replace(how, draws=max(1, min(how.draws, QUICK // study.n))))

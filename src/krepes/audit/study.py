@@ -63,8 +63,8 @@ class Study:
         shown: Samples to show one by one.
         k: Landmarks to show of each sign.
         counterfactual: Whether to pass over the training data again, for the influence of every row.
-        method: By which rung, see `krepes.influence.ladder`; by default a lazy replay where there is an encoder and a
-            training loss, which takes a few passes, else the surrogate.
+        method: By which rung, see `krepes.influence.ladder`; by default as `krepes.audit.quick` chooses.
+        proved: The rung that a proof found best: taken where no ``method`` is named, unless it cannot answer.
         how: What a replay needs to know; by default the loss is that of the model's objective.
         replayed: The training data as a replay of the whole training sees it; by default ``stream``.
         trust: What retraining said of influence on this run, by the name of the rung.
@@ -75,8 +75,7 @@ class Study:
         run: Where the run lies, for commands that a reader may type.
         listed: Samples to list with their landmarks, those to show in depth among them.
         standing: The findings of this run beside those of others.
-        title: What the data are called.
-        drawn_from: How many samples they were drawn from, evenly spaced; by default they are all.
+        title: What the data are called; ``drawn_from``: how many samples they were drawn from, if these are not all.
     """
 
     model: Krepes
@@ -98,6 +97,7 @@ class Study:
     k: int = 5
     counterfactual: bool = True
     method: str | None = None
+    proved: str | None = None
     how: How | None = None
     replayed: ViewStream | None = None
     trust: Mapping[str, str] = field(default_factory=dict)

@@ -189,7 +189,7 @@ def influence(
     words = rows_in_words(space, pd.concat(parts.values()), ids)
     size = k * len(found.names)
     answer = {by: words.frame[place * size : (place + 1) * size] for place, by in enumerate(parts)}
-    trust = f"{trust_in(space, run, found.method)} {beside_a_proof(found.details)}".rstrip()
+    trust = _joined(trust_in(space, run, found.method), beside_a_proof(found.details))
     name = _name(found.names)
     said = [found.sentence(int(part["row"].iloc[0])) for part in parts.values()] if len(found.names) == 1 else []
     if as_json:
@@ -218,6 +218,11 @@ def say_samples(found: InWords) -> None:
     """Print what the samples asked about say."""
     for id, text in found.samples.items():
         say(f"{id}: {text}")
+
+
+def _joined(sentence: str, more: str) -> str:
+    """Return a sentence and another one, or itself where there is none."""
+    return f"{sentence.rstrip('.')}. {more}" if more else sentence
 
 
 def trust_in(space: Workspace, run: str, method: str) -> str:

@@ -77,6 +77,7 @@ def _fit_part(settings: Settings, out: str, shard: str, quiet: bool, as_json: bo
 def merge(
     parts: Annotated[list[str], typer.Argument(help="Folders that krepes fit --shard wrote.")],
     out: o.Out = "runs/latest",
+    trust_code: o.Trust = False,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
@@ -86,7 +87,7 @@ def merge(
     """
     from krepes.runs.queue import merge_parts
 
-    _show_run(merge_parts(parts, out, progress=not quiet), out, as_json)
+    _show_run(merge_parts(parts, out, trust_code=trust_code, progress=not quiet), out, as_json)
 
 
 def _show_run(run: Workspace, out: str, as_json: bool) -> None:

@@ -28,7 +28,9 @@ Own = Annotated[
 ]
 Trust = Annotated[
     bool,
-    typer.Option("--trust-code", help="Import the encoder that the run names. Runs its code.", rich_help_panel=OPENING),
+    typer.Option(
+        "--trust-code", help="Import the encoder, loss or tokenizer that the run names.", rich_help_panel=OPENING
+    ),
 ]
 Changed = Annotated[
     bool,

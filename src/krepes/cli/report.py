@@ -77,7 +77,7 @@ def report(
     space = _space(gathered, out, options, opening, progress=not quiet)
     options["label"] = gathered.flags.get("label")
     others = _others(space, out, seeds, against or [], opening, progress=not quiet)
-    found = audited(space, **options, counterfactual=counterfactual, method=method)
+    found = audited(space, **options, counterfactual=counterfactual, method=method, by_proof=True)
     standing = _standing(found.results, others, options)
     asked = found.study if standing is None else replace(found.study, standing=standing)
     written = report_of(asked, results=found.found)

@@ -231,8 +231,11 @@ def chosen_loss(loss: str | Loss, options: Mapping[str, Any]) -> Loss | None:
 
 
 def loss_name(loss: str | Loss) -> str:
-    """Return the name of a loss, or that of its function."""
-    return loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__)
+    """Return the name of a loss, or ``module:name`` of its function, by which trainings are told apart."""
+    if isinstance(loss, str):
+        return loss
+    made = loss if hasattr(loss, "__qualname__") else type(loss)
+    return f"{made.__module__}:{made.__qualname__}"
 
 
 def options_of(loss: Loss) -> list[str]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import nn
 
 from krepes.attribution import attribute
 from krepes.audit.features import FeatureSpace
 from krepes.audit.study import Study
 from krepes.concepts import ConceptVector
 from krepes.engine.init import ENCODER
+from krepes.errors import KrepesError
 from krepes.figures import landmark_strips, render
-from krepes.influence import Outcome, pull, similarity
+from krepes.influence import How, Outcome, pull, similarity
 from krepes.influence import toward as along
 from krepes.influence.ladder import MEMBERS, METHODS
 from krepes.processes import current
@@ -26,6 +27,7 @@ from krepes.runs.retraining import how_to_replay
 from krepes.runs.uses import column_uses
 from krepes.runs.workspace import Workspace, column_and_value
 from krepes.storage.files import publish
+from krepes.views import ViewStream
 from krepes.views.source import evenly_spaced
 
 
@@ -97,6 +99,7 @@ def study(
     k: int = 5,
     counterfactual: bool = True,
     method: str | None = None,
+    by_proof: bool = False,
 ) -> Study:
     """Return what audits and report see of a workspace.
 
@@ -109,8 +112,9 @@ def study(
         shown: Samples to show one by one.
         k: Landmarks to show of each sign.
         counterfactual: Whether to pass over the training data again.
-        method: By which rung of influence; by default the one that predicted retraining best where the run was proved,
-            if it takes two minutes at most, else one that is quick.
+        method: By which rung of influence; by default one that is quick.
+        by_proof: Take the one that predicted retraining best by default, where the run was proved and if it takes two
+            minutes at most.
 
     Returns:
         The study.
@@ -121,9 +125,8 @@ def study(
     space.require_columns(named, label)
     ideas = [column_and_value(text) for text in concepts]
     model = space.model
-    if counterfactual and method is None and isinstance(model.kernel, nn.Module):
-        method = best_rung(space.folder, shown, SECONDS)
-    how, replayed = how_to_replay(space, method or "lazy", members=MEMBERS, seconds=SECONDS)
+    proved = best_rung(space.folder, shown, SECONDS) if by_proof and counterfactual and method is None else None
+    proved, how, replayed = _replaying(space, method, proved)
     return Study(
         model,
         space.test_source,
@@ -144,6 +147,7 @@ def study(
         k=min(k, len(model.landmark_ids_)),
         counterfactual=counterfactual,
         method=method,
+        proved=proved,
         how=how,
         replayed=replayed,
         seed=space.settings.seed,
@@ -155,6 +159,15 @@ def study(
         title=f"KREPES report on {space.title}",
         drawn_from=None if held_out == len(space.test) else held_out,
     )
+
+
+def _replaying(space: Workspace, method: str | None, proved: str | None) -> tuple[str | None, How, ViewStream]:
+    """Return the rung of a proof, unless it cannot be prepared here, and what influence needs beside the model."""
+    limits: dict[str, Any] = {"members": MEMBERS, "seconds": SECONDS}
+    if proved is not None:
+        with suppress(KrepesError):
+            return proved, *how_to_replay(space, proved, **limits)
+    return None, *how_to_replay(space, method or "lazy", **limits)
 
 
 def looked_at(space: Workspace) -> Workspace:

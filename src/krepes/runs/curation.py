@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from krepes.errors import InvalidInputError
 from krepes.influence import Influence, influence_of
+from krepes.influence.caution import beside_a_proof
 from krepes.influence.ladder import joined
 from krepes.influence.lazy import LAZY
 from krepes.influence.whatif import Array, LazyReplay, against_random
@@ -153,6 +154,7 @@ def propose(
         raise InvalidInputError(f"no training row is predicted to {direction} {asked.outcome.name} if it is removed.")
     notes = [] if len(order) == count else [f"only {len(order)} of {count} rows are predicted to help"]
     notes += [str(found.details.get("plan", f"influence by {found.method}"))]
+    notes += [said] if (said := beside_a_proof(found.details)) else []
     table = pd.DataFrame({
         "rank": np.arange(1, len(order) + 1),
         "id": found.ids[order],

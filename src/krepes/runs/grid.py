@@ -15,6 +15,7 @@ from krepes.encoders.pretrain import options_of
 from krepes.errors import InvalidInputError
 from krepes.preset import presets
 from krepes.runs.adapting import has_weights
+from krepes.runs.losses import is_own_loss, named_loss
 from krepes.runs.settings import FIELDS, Settings, flag, panel
 
 OPTIONS = ("loss_options", "objective_options", "encoder_options", "augment_options", "second_options")
@@ -125,7 +126,8 @@ def _with_option(settings: Settings, name: str, value: Any) -> Settings:
 
 def _loss_options(settings: Settings) -> list[str]:
     loss = settings.training_loss
-    own = options_of(LOSSES[loss]) if loss in LOSSES else []
+    compare = named_loss(settings) if is_own_loss(settings) else LOSSES.get(loss)
+    own = [] if compare is None or isinstance(compare, str) else options_of(compare)
     return [*own, *VICREG] if loss == "vicreg" else own
 
 

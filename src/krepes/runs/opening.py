@@ -54,7 +54,8 @@ def open_run(
         data: Where the data are now; or a new file, whose samples are then the ones to explain.
         data_dir: Folder of the named data sets.
         encoder: The encoder itself, or ``module:factory``, where the run was fitted with one of the user's own.
-        trust_code: Import the ``module:factory`` that the run names. Importing runs code: only for runs you trust.
+        trust_code: Import the encoder, loss or tokenizer ``module:name`` that the run names. Importing runs code: only
+            for runs you trust.
         allow_changed_data: Answer although the data are not those of the fit; the workspace notes it.
 
     Returns:

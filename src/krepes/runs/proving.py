@@ -122,17 +122,19 @@ def best_rung(run: str | Path, outcomes: int, seconds: float) -> str | None:
     Args:
         run: The run folder.
         outcomes: How many are asked about.
-        seconds: That they may take, by what one outcome took in the proof.
+        seconds: That they may take, by what all of the proof took: fewer may take as long, for passes are shared.
 
     Returns:
         Its name, or ``None`` if the run was not proved, or with too few halves to tell.
     """
 
     def best(kept: Any) -> str | None:
-        taken = {line["score"]: float(line["per outcome"] or 0.0) for line in kept["costs"]}
+        taken = {line["score"]: max(line["seconds"], outcomes * (line["per outcome"] or 0.0)) for line in kept["costs"]}
+        if kept.get("members") != MEMBERS:
+            taken["replay"] = float("inf")  # an answer averages more trainings than were judged
         reached: dict[str, list[float]] = {}
         for line in kept["table"]:
-            if line["kind"] == "rung" and line["value"] is not None and taken[line["score"]] * outcomes <= seconds:
+            if line["kind"] == "rung" and line["value"] is not None and taken[line["score"]] <= seconds:
                 reached.setdefault(line["score"], []).append(float(line["value"]))
         if kept["halves"] < FEWEST or not reached:
             return None
@@ -179,6 +181,7 @@ def _keep(found: Proof, path: Path, subject: dict[str, Any]) -> None:
         "format": FORMAT,
         "subject": subject,
         "halves": found.halves,
+        "members": found.scores["replay"].details.get("members") if "replay" in found.scores else None,
         "verdicts": verdicts,
         "left_out": dict(found.left_out),
         "table": json.loads(found.table.to_json(orient="records")),

@@ -19,6 +19,7 @@ from krepes.errors import InvalidInputError, RunFolderError
 from krepes.processes import Processes, acting_as
 from krepes.runs.adapting import has_weights
 from krepes.runs.fitting import fit
+from krepes.runs.losses import code_named_by
 from krepes.runs.place import BEGUN
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import WORK, is_run
@@ -73,7 +74,9 @@ def fit_part(settings: Settings, folder: str | Path, job: Processes, *, progress
     return made
 
 
-def merge_parts(parts: Sequence[str | Path], folder: str | Path, *, progress: bool = True) -> Workspace:
+def merge_parts(
+    parts: Sequence[str | Path], folder: str | Path, *, trust_code: bool = False, progress: bool = True
+) -> Workspace:
     """Put the parts of a fit together, solve, and write the run.
 
     The views of every part are drawn again to be recognised; no kernel is evaluated for them.
@@ -81,6 +84,7 @@ def merge_parts(parts: Sequence[str | Path], folder: str | Path, *, progress: bo
     Args:
         parts: Folders that `fit_part` filled, in any order.
         folder: Where the run goes.
+        trust_code: Import the encoder, loss or tokenizer ``module:name`` that the parts name. Importing runs code.
         progress: Show progress bars.
 
     Returns:
@@ -88,6 +92,7 @@ def merge_parts(parts: Sequence[str | Path], folder: str | Path, *, progress: bo
 
     Raises:
         RunFolderError: If parts are missing, unfinished, or of different fits.
+        InvalidInputError: If they name code that was not trusted.
     """
     found = {place: _read(Path(place)) for place in parts}
     first, (settings, part) = next(iter(found.items()))
@@ -107,8 +112,15 @@ def merge_parts(parts: Sequence[str | Path], folder: str | Path, *, progress: bo
                 if (place / WORK / name).is_dir():
                     shutil.copytree(place / WORK / name, work / name, dirs_exist_ok=True)
 
+    chosen = Settings.from_dict(settings)
+    code = code_named_by(chosen)
+    if code and not trust_code:
+        raise InvalidInputError(
+            f"the parts name code of their user's own, {', '.join(map(repr, code))}. Merging imports it, which runs "
+            f"that module's code: pass --trust-code (in Python: trust_code=True)."
+        )
     with acting_as(Processes(0, count, "merging")):
-        return fit(Settings.from_dict(settings), folder, progress=progress, bring=bring)
+        return fit(chosen, folder, progress=progress, bring=bring)
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -67,6 +67,9 @@ def recipe_of(settings: Settings) -> Recipe | None:
     Returns:
         The settings themselves if the encoder is trained on the spot; what `krepes pretrain` left in the header of the
         weights, with the encoder that the settings name; ``None`` for other weights and for kernels.
+
+    Raises:
+        InvalidInputError: If the weights were trained by a loss of their user's own, and the settings name none.
     """
     if on_the_spot(settings):
         return Recipe(settings)
@@ -82,6 +85,12 @@ def recipe_of(settings: Settings) -> Recipe | None:
         return None
     # A file may say how weights were trained, but not which code to import: encoder and own loss are those of the fit.
     own = replace(found.settings, encoder=settings.encoder, encoder_options=settings.encoder_options, weights=None)
+    loss = own.training_loss
+    if ":" in loss and settings.loss is None:
+        raise InvalidInputError(
+            f"{settings.weights} was trained by a loss of its user's own, {loss!r}. A file may not import code: name "
+            f"the loss by --loss, this one if you trust it, or the one that replays shall follow."
+        )
     return known_loss(replace(found, settings=own), settings)
 
 

@@ -19,6 +19,7 @@ from krepes.influence import How
 from krepes.kernels.base import Kernel
 from krepes.model import Krepes
 from krepes.proof.subject import MARGIN, NEIGHBOURS, Subject, mixed, nearest
+from krepes.runs.losses import code_of_loss, is_own_loss
 from krepes.runs.retraining import recording, require_recipe, retrained, training_loss, training_stream
 from krepes.runs.settings import flag
 from krepes.runs.workspace import Workspace
@@ -116,7 +117,11 @@ class RunSubject(Subject):
 
     def details(self) -> dict[str, Any]:
         """Return plain values that tell one subject from another."""
-        return {"run": self.run_sha256, "label": self.label, "seed": self.seed, "outcomes": self.t}
+        told = {"run": self.run_sha256, "label": self.label, "seed": self.seed, "outcomes": self.t}
+        recipe = self.space.recipe
+        if recipe is None or not is_own_loss(recipe.settings):
+            return told
+        return {**told, "code of the loss": code_of_loss(recipe.settings)}
 
     @property
     def _encoder(self) -> nn.Module:

@@ -103,10 +103,15 @@ def require_removable(space: Workspace, method: str) -> None:
     registry.chosen(dict.fromkeys(METHODS, "krepes:Krepes"), [method], "--method")
     loss, model = training_loss(space), space.model
     has_encoder = isinstance(model.kernel, nn.Module)
-    lazy = has_encoder and loss in LAZY
+    lazy = has_encoder and isinstance(loss, str) and loss in LAZY
     if method == "lazy" and not lazy:
-        name = loss if isinstance(loss, str) else f"{space.settings.training_loss} of its user"
-        why = f"the training loss {name!r} is no function of second moments" if has_encoder else "there is no encoder"
+        name = space.settings.training_loss if space.recipe is None else space.recipe.settings.training_loss
+        what = repr(name) if isinstance(loss, str) or ":" in name else f"{name!r} with options of its own"
+        why = (
+            f"the training loss {what} is no function of second moments that is known"
+            if has_encoder
+            else "there is no encoder"
+        )
         raise InvalidInputError(
             f"--method lazy cannot be used with this run: {why}. It serves encoders trained by {', '.join(LAZY)}."
         )
