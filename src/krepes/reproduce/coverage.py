@@ -206,11 +206,9 @@ COVERAGE = Target(
     note="reduced encoders trained here, one of each loss as the paper has checkpoints, and beside them the encoder of "
     "Barlow Twins under all five objectives. Kappa is the mean over random halves of the landmarks, ten or more over "
     "all seeds; p is the share of shuffles of the classes among all landmarks whose mean is no larger (1,000; halves "
-    "of one model share landmarks, and shuffles share them too, but in the table of commit d8f93ed, where every half "
-    "had random orders of its own and p is too near to 0 or 1). The paper gives no random order. "
+    "of one model share landmarks, and shuffles share them too). The paper gives no random order. "
     "`setting` is ours or the paper's preset, at the same sizes. Steps of SimCLR and BYOL are solved to "
-    "a relative residual of 1e-3, BYOL's under the preset to 1e-2; probes see 5,000 labels, 10,000 in "
-    "the table of commit d8f93ed. The figure is ours.",
+    "a relative residual of 1e-3, BYOL's under the preset to 1e-2; probes see 5,000 labels. The figure is ours.",
     draw=draw,
     claims=CLAIMS,
 )
