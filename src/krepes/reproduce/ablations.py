@@ -218,8 +218,8 @@ INIT = Target(
     note="one Barlow Twins encoder a data set, three objectives on top; CIFAR-10 with a small convolutional network "
     "trained here instead of the paper's checkpoint. Half of the scale's landmarks. Damping of lowest loss. `setting` "
     "is ours or the paper's preset, at the same sizes. Steps of SimCLR and BYOL are solved to a relative residual "
-    "of 1e-3, BYOL's under the preset to 1e-2; probes see 10,000 labels, 5,000 of CIFAR-10 but in the table of "
-    "commit d8f93ed; the figure shows ours.",
+    "of 1e-3, BYOL's under the preset to 1e-2; probes see 10,000 labels, 5,000 of CIFAR-10; the figure "
+    "shows ours.",
     draw=draw_init,
     claims=(
         Claim(
