@@ -265,13 +265,16 @@ def test_coverage_counts_or_names_what_is_absent(kappa, chance, absent):
     assert coverage.verdict(table) == expected
 
 
+@pytest.mark.parametrize("met", [10, 7])
 @pytest.mark.parametrize(("p", "verdict"), [(0.04, "good"), (0.06, "neutral")])
-def test_coverage_is_good_only_if_halves_of_the_landmarks_say_so_too(p, verdict):
+def test_coverage_is_good_only_if_halves_of_the_landmarks_say_so_too(p, verdict, met):
     rows = [(coverage.STRONGEST, "", 3.0, np.nan, np.nan, 0.001), (coverage.RANDOM, "", 20.0, 9.0, 40.0, np.nan)]
     rows += [(coverage.HALVES, "", 4.5, np.nan, np.nan, p), (coverage.SHUFFLED, "", 19.0, np.nan, np.nan, np.nan)]
+    rows += [(coverage.MET, "", float(met), np.nan, np.nan, np.nan)]
     table = pd.DataFrame(rows, columns=["order", "class", "estimate", "low", "high", "p"]).assign(m=60)
     said = consistent(AUDITS["coverage"], table)
     assert f"it takes 4.5 on average, with shuffled classes 19 (p = {p})" in said and "10 random halves" in said
+    assert ("7 of them meet every class" in said) == (met == 7)
     assert coverage.verdict(table) == verdict
 
 

@@ -22,10 +22,10 @@ from krepes.proof.scores import RUNGS, Scored
 from krepes.proof.subject import MARGIN, PAIR
 from krepes.reproduce import intervention
 from krepes.reproduce.ladder import SECONDS, ladder
-from krepes.reproduce.retraining import Recipe, Study
+from krepes.reproduce.retraining import Study
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.trial import Trial
-from krepes.views import GaussianNoise
+from studies import small_study
 
 
 @pytest.fixture
@@ -41,10 +41,7 @@ def halves(draw):
 
 @pytest.fixture
 def study(draw):
-    X, test, reference = (torch.randn(size, 5, generator=draw) for size in (24, 8, 30))
-    y, y_test, y_reference = (torch.arange(size) % 3 for size in (24, 8, 30))
-    recipe = Recipe("noise", width=12, out=4, epochs=3)
-    return Study(X, test, reference, y, y_test, y_reference, GaussianNoise(0.1), recipe, "barlow_twins", seed=0)
+    return small_study((24, 8, 30), draw)
 
 
 def test_lds_of_a_planted_linear_outcome(halves, draw):

@@ -111,6 +111,8 @@ def test_the_audit_of_a_model_says_what_halves_of_its_landmarks_need(generator):
     mean, chance, p = coverage_of_draws(halves, of_landmarks, classes=labels[:120], seed=3)
     assert (table["estimate"][coverage.HALVES], table["p"][coverage.HALVES]) == (mean, p)
     assert table["estimate"][coverage.SHUFFLED] == chance and coverage.DRAWS >= 10
+    met = [set(of_landmarks[kept.numpy()]) == {"a", "b", "c"} for kept, _ in halves]
+    assert table["estimate"][coverage.MET] == sum(met)
     rows = Krepes(RBF(2.0), m=24, objective="simclr", **SETTINGS).fit(X[:120])
     without = coverage.measure(Study(rows, X[120:], labels=(labels[:120], labels[120:])))
     assert coverage.HALVES not in set(without.table["order"])  # such steps pass over rows

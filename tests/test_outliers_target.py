@@ -10,22 +10,17 @@ import torch
 from krepes.encoders.call import call
 from krepes.proof.subject import MARGIN
 from krepes.reproduce import outliers, planted
-from krepes.reproduce.retraining import Recipe, Study
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.trial import Trial
-from krepes.views import GaussianNoise
+from studies import small_study
 
 
 @pytest.fixture
 def study(monkeypatch):
-    draw = torch.Generator().manual_seed(0)
     for module in (planted, outliers):
         monkeypatch.setattr(module, "SIZE", 3)
         monkeypatch.setattr(module, "AGAIN", 2)
-    X, test, reference = (torch.randn(size, 5, generator=draw) for size in (30, 16, 20))
-    y, y_test, y_reference = (torch.arange(size) % 3 for size in (30, 16, 20))
-    recipe = Recipe("noise", width=12, out=4, epochs=3)
-    return Study(X, test, reference, y, y_test, y_reference, GaussianNoise(0.1), recipe, "barlow_twins", seed=0)
+    return small_study((30, 16, 20), torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("kind", outliers.OUTLIERS)
@@ -48,7 +43,8 @@ def test_the_outcome_is_the_mean_margin_by_hand(study):
 
 
 def test_a_batch_far_from_all_others_is_the_farthest(study):
-    far = outliers.distances(outliers.planted(study, 4, "over-exposed"))
+    bright = outliers.planted(study, 4, "over-exposed")
+    far = outliers.distances(bright, bright.record(0).encoder)
     assert far.shape == (8,) and (far > 0).all() and int(far.argmax()) == 4
 
 
@@ -82,4 +78,4 @@ def test_claims_count_confirmed_seeds():
     lines[-1] = (*lines[-1][:3], 0.0, 10)
     found = outliers.judge(pd.DataFrame(lines, columns=[*planted.KEYS, "mean", "seeds"]))
     assert [holds for _, holds in found] == [True, False, True] * 2 + [False] * 3
-    assert "7 of 8 confirmed seeds of 10" in found[1][0] and "0 of 0 confirmed seeds of 10" in found[-1][0]
+    assert "7 of 8 confirmed seeds" in found[1][0] and "0 of 0 confirmed seeds" in found[-1][0]

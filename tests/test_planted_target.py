@@ -11,22 +11,17 @@ from krepes.encoders.call import call
 from krepes.proof.result import CEILING
 from krepes.proof.subject import MARGIN, mixed
 from krepes.reproduce import planted
-from krepes.reproduce.retraining import Recipe, Study
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.trial import Trial
-from krepes.views import GaussianNoise
+from studies import small_study
 
 
 @pytest.fixture
 def study(monkeypatch):
-    draw = torch.Generator().manual_seed(0)
     monkeypatch.setattr(planted, "SIZE", 3)
     monkeypatch.setattr(planted, "AGAIN", 2)
     monkeypatch.setattr(planted, "RANKING", 4)
-    X, test, reference = (torch.randn(size, 5, generator=draw) for size in (30, 16, 20))
-    y, y_test, y_reference = (torch.arange(size) % 3 for size in (30, 16, 20))
-    recipe = Recipe("noise", width=12, out=4, epochs=3)
-    return Study(X, test, reference, y, y_test, y_reference, GaussianNoise(0.1), recipe, "barlow_twins", seed=0)
+    return small_study((30, 16, 20), torch.Generator().manual_seed(0))
 
 
 def test_a_batch_holds_near_copies_and_the_other_rows_are_as_they_were(study):

@@ -17,9 +17,11 @@ from krepes.runs import grid
 from krepes.runs.fitting import fit
 from krepes.runs.losses import code_named_by, code_of_loss, named_loss, require_loss
 from krepes.runs.opening import open_run
+from krepes.runs.queue import fit_part, merge_parts, shard_of
 from krepes.runs.recipe import recipe_of
 from krepes.runs.retraining import training_loss
 from krepes.runs.settings import Settings
+from krepes.runs.subject import run_subject
 from krepes.runs.training import pretrain_run
 
 CODE = """
@@ -159,14 +161,31 @@ def test_select_varies_an_option_of_an_own_loss(own):
 
 
 def test_a_changed_loss_is_another_subject(own):
+    def details():
+        sys.modules.pop("my_losses", None)
+        return run_subject(open_run(own / "run", trust_code=True), "sha", "kind", seed=0).details()
+
     fit(chosen(), own / "run", progress=False)
-    told = [code_of_loss(chosen())]
+    before = details()
+    assert details() == before
     (own / "my_losses.py").write_text(CODE + "\nmore = 1\n")
-    sys.modules.pop("my_losses")
-    assert code_of_loss(chosen()) != told[0] and len(told[0]) == 64
+    assert details() != before and len(code_of_loss(chosen())) == 64
 
 
-def test_parts_of_a_queue_import_nothing_without_trust():
+def test_parts_of_a_queue_import_nothing_without_trust(own):
+    pretrain_run(chosen(), own / "weights.safetensors", progress=False)
+    settings = chosen(weights=str(own / "weights.safetensors"))
+    for rank in (1, 2):
+        fit_part(settings, own / f"part{rank}", shard_of(f"{rank}/2"), progress=False)
+    del sys.modules["my_losses"]
+    parts = [own / "part1", own / "part2"]
+    with pytest.raises(InvalidInputError, match="code of their user's own, 'my_losses:twins'"):
+        merge_parts(parts, own / "run", progress=False)
+    assert "my_losses" not in sys.modules
+    assert merge_parts(parts, own / "run", trust_code=True, progress=False).settings.loss == "my_losses:twins"
+
+
+def test_code_is_named_by_encoder_and_loss():
     assert code_named_by(chosen()) == ["my_losses:twins"]
     both = chosen(loss="simclr", encoder="mine:net", encoder_options={})
     assert code_named_by(both) == ["mine:net"] and code_named_by(chosen(loss=None)) == []

@@ -17,7 +17,7 @@ from functools import partial
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from krepes.encoders.call import call
 from krepes.influence.rungs import Embed
@@ -29,10 +29,9 @@ from krepes.reproduce.planted import (
     CONFIRMED,
     FIRST,
     KEYS,
-    SIGN,
     SIZE,
-    SIZED,
     changes,
+    found_by_warm,
     is_confirmed,
     judged,
     predicted,
@@ -67,10 +66,11 @@ def run(trial: Trial) -> Findings:
         rows.append((kind, "effect in standard errors", "retraining", float(effect[own] / error[own])))
         if not confirmed:
             continue
-        for score, found in predicted(study, outcome).items():
+        encoder = study.record(0).encoder
+        for score, found in predicted(study, encoder, outcome).items():
             rows += [(kind, name, score, value) for name, value in judged(found[:, 0], effect, own).items()]
-        far = float(int(distances(study).argmax()) == own)
-        rows.append((kind, FIRST, DISTANCE, far))
+        farthest = int(distances(study, encoder).argmax())
+        rows.append((kind, FIRST, DISTANCE, float(farthest == own)))
     return Findings(pd.DataFrame(rows, columns=[*KEYS, "value"]))
 
 
@@ -89,24 +89,15 @@ def mean_margin(study: Study, embed: Embed) -> Tensor:
     return twice.measured(torch.cat([Z, Z]), Z)[study.first].mean()[None]
 
 
-def distances(study: Study) -> Tensor:
+def distances(study: Study, encoder: nn.Module) -> Tensor:
     """Return how far each batch lies from the mean of all rows in the latent space, ``(batches,)``: no cause at all."""
-    Z = call(study.record(0).encoder, study.X).detach().double()
+    Z = call(encoder, study.X).detach().double()
     return -without((Z - Z.mean(0)).norm(dim=1, keepdim=True))[:, 0]
 
 
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     """Return whether the warm replay names, signs and sizes each kind of outlier, where retraining confirms it."""
-    claims = []
-    for kind in OUTLIERS:
-        of = table[table["planted"] == kind].set_index(["score", "measure"])[["mean", "seeds"]]
-        tried, share = int(of["seeds"]["retraining", CONFIRMED]), float(of["mean"]["retraining", CONFIRMED])
-        seeds = round(share * tried)
-        for measure in (FIRST, SIGN, SIZED):
-            part = float(of["mean"].get(("warm", measure), 0.0))
-            count = f"{round(part * seeds)} of {seeds} confirmed seeds of {tried}"
-            claims.append((f"warm, {kind}: {measure} in {count} (0.9 of them wanted)", seeds > 0 and part >= 0.9))
-    return claims
+    return [claim for kind in OUTLIERS for claim in found_by_warm(table[table["planted"] == kind], kind)]
 
 
 PLANTED_OUTLIERS = Target(

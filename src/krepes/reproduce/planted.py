@@ -15,7 +15,7 @@ from functools import partial
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from krepes.encoders.call import call
@@ -108,9 +108,9 @@ def ceiling(outcomes: Tensor) -> float:
     return noise_ceiling(outcomes.unflatten(1, (2, -1)).mean(2))
 
 
-def predicted(study: Study, outcomes: Callable[[Embed], Tensor]) -> dict[str, Tensor]:
+def predicted(study: Study, encoder: nn.Module, outcomes: Callable[[Embed], Tensor]) -> dict[str, Tensor]:
     """Return what each score says that outcomes change by without each batch, ``(batches, outcomes)``."""
-    encoder, stream = study.record(0).encoder, study.views()
+    stream = study.views()
     slow = warm(encoder, stream, study.loss, outcomes, progress=False)
     one = warm(encoder, stream, study.loss, outcomes, steps=1, lr=slow.details["lr"], rewinds=0, progress=False)
     draw = torch.randperm(study.n, generator=torch.Generator().manual_seed(mixed(study.seed, 13)))[:LANDMARKS]
@@ -132,7 +132,7 @@ def _predicted(study: Study, samples: range | list[int]) -> dict[str, Tensor]:
     with torch.no_grad():
         mean = call(encoder, study.reference).mean(0)
         U, V = (normalize(call(encoder, X) - mean, dim=1).double() for X in (study.X, study.test[list(samples)]))
-    return {**predicted(study, partial(margins, study, samples)), "latent cosine": without(U @ V.T)}
+    return {**predicted(study, encoder, partial(margins, study, samples)), "latent cosine": without(U @ V.T)}
 
 
 def judged(found: Tensor, effect: Tensor, own: int) -> dict[str, float]:
@@ -148,17 +148,30 @@ def judged(found: Tensor, effect: Tensor, own: int) -> dict[str, float]:
 
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     """Return whether the warm replay names, signs and sizes the planted batch, and ranks copies as retraining does."""
-    of = table[table["score"] == "warm"].set_index("measure")
-    seeds = int(of["seeds"].get(FIRST, 0))
-    claims = []
-    for measure in (FIRST, SIGN, SIZED):
-        part = float(of["mean"].get(measure, 0.0))
-        count = f"{round(part * seeds)} of {seeds} confirmed seeds"
-        claims.append((f"warm, planted batch: {measure} in {count} (0.9 of them wanted)", part >= 0.9))
+    claims = found_by_warm(table[table["planted"] == STUCK], "planted batch")
     ranks = table[table["measure"] == RANKED].set_index("score")["mean"]
     rank, best = float(ranks["warm"]), ranks.get(CEILING)
     known = "" if best is None else f", {best:.2f} can be known"
     return [*claims, (f"warm, near-copies: {RANKED} {rank:.2f} (0.6 wanted{known})", rank >= 0.6)]
+
+
+def found_by_warm(table: pd.DataFrame, what: str) -> list[tuple[str, bool]]:
+    """Return in how many confirmed seeds the warm replay names, signs and sizes a batch, and whether they are enough.
+
+    Args:
+        table: Means over seeds, of one kind of batch.
+        what: Its name in the claims.
+
+    Returns:
+        Each claim with its figures, and whether it holds; none does where no seed was confirmed.
+    """
+    of = table[table["score"] == "warm"].set_index("measure")
+    seeds, claims = int(of["seeds"].get(FIRST, 0)), []
+    for measure in (FIRST, SIGN, SIZED):
+        part = float(of["mean"].get(measure, 0.0))
+        count = f"{round(part * seeds)} of {seeds} confirmed seeds"
+        claims.append((f"warm, {what}: {measure} in {count} (0.9 of them wanted)", part >= 0.9))
+    return claims
 
 
 PLANTED = Target(

@@ -6,7 +6,6 @@ that of shuffled classes, where the step costs no pass over the data.
 
 from __future__ import annotations
 
-import math
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STRONGEST, RANDOM, ABSENT = "strongest first", "random order", "no landmark"
-HALVES, SHUFFLED = "halves, strongest first", "halves, shuffled classes"
+HALVES, SHUFFLED, MET = "halves, strongest first", "halves, shuffled classes", "halves that meet every class"
 DRAWS, LARGEST, LOOSE, SURE = 10, 100_000, 1e-3, 0.05
 """Random halves of the landmarks, the most coefficients of the step of each, its residual, and a p that is sure."""
 
@@ -59,10 +58,13 @@ def _over_halves(study: Study) -> tuple[tuple[Any, ...], ...]:
             halves = list(half_models(model, DRAWS, seed=study.seed, tol=max(model.tol, LOOSE)))
     except KrepesError:  # a half spans fewer directions than the model has, or its step cannot be taken
         return ()
-    mean, chance, p = coverage_of_draws(halves, study.of_landmarks(train), classes=train, seed=study.seed)
-    if math.isnan(mean):  # every half misses a class
+    labels, classes = study.of_landmarks(train), len(set(study.of_landmarks(train)))
+    mean, chance, p = coverage_of_draws(halves, labels, classes=train, seed=study.seed)
+    met = sum(len({labels[i] for i in kept.tolist()}) == classes for kept, _ in halves)
+    if not met:
         return ()
-    return (HALVES, "", mean, nothing, nothing, p), (SHUFFLED, "", chance, nothing, nothing, nothing)
+    rest = (nothing, nothing)
+    return (HALVES, "", mean, *rest, p), (SHUFFLED, "", chance, *rest, nothing), (MET, "", float(met), *rest, nothing)
 
 
 def _known(*values: float | None) -> tuple[float, ...]:
@@ -87,9 +89,10 @@ def _halves_in_words(table: pd.DataFrame) -> str:
     of = table.set_index("order")
     if HALVES not in of.index:
         return ""
-    mean, chance = (float(of["estimate"][order]) for order in (HALVES, SHUFFLED))
+    mean, chance, met = (float(of["estimate"][order]) for order in (HALVES, SHUFFLED, MET))
+    some = "" if met == DRAWS else f" ({met:.0f} of them meet every class, and the mean is theirs)"
     return (
-        f" Over {DRAWS} random halves of the landmarks, each with a step of its own, it takes {number(mean)} on "
+        f" Over {DRAWS} random halves of the landmarks{some}, each with a step of its own, it takes {number(mean)} on "
         f"average, with shuffled classes {number(chance)} (p = {number(float(of['p'][HALVES]), 2)})."
     )
 
@@ -108,7 +111,8 @@ def verdict(table: pd.DataFrame) -> Verdict:
 def views(table: pd.DataFrame) -> tuple[View, ...]:
     """Return the numbers of landmarks, and the classes without any."""
     rows = tuple(
-        (row["order"], row["class"] or "all", Estimate(row["estimate"], *_ends(row))) for _, row in table.iterrows()
+        (row["order"], row["class"] or "all", Estimate(row["estimate"], *_ends(row)))
+        for _, row in table[table["order"] != MET].iterrows()
     )
     return (View("Landmarks needed to meet every class", ("order", "class", "landmarks"), rows),)
 
