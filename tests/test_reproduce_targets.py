@@ -26,6 +26,8 @@ def embedded(monkeypatch):
 
     monkeypatch.setattr("krepes.reproduce.trial.recipe", recipe)
     monkeypatch.setattr("krepes.reproduce.grids.base", lambda data, seed: recipe(data, loss=None, scale="", seed=seed))
+    monkeypatch.setattr("krepes.reproduce.grids.strong", lambda seed: recipe("mnist", loss=None, scale="", seed=seed))
+    monkeypatch.setattr("krepes.reproduce.grids.STEP", {PEOPLE.data: 10, DIGITS.data: 10})
     monkeypatch.setattr("krepes.reproduce.grids.DATA", ("mnist", "adult"))
     monkeypatch.setattr(
         "krepes.reproduce.grids.GRIDS", {"lam": (0.01, 0.1), "lr": (1e-3, 1e-2), "spread weight": (0, 25)}
@@ -92,13 +94,12 @@ def test_a_trial_fits_by_the_preset_at_the_sizes_of_its_scale(embedded, tmp_path
     assert objective_of(None, "byol") == "byol" and objective_of("paper", "byol").reduction == "sum"
 
 
-def test_covertype_has_its_columns_folded_and_one_by_one():
+def test_categories_are_one_column_and_one_for_each_value():
     table = pd.DataFrame({"slope": [1, 2, 3], "soil": pd.Categorical(["a", "b", "a"], categories=["a", "b", "c"])})
-    found = alignment.tables_of(table, "covertype")
+    found = alignment.tables_of(table)
     single = found[alignment.SINGLE]
     assert list(found) == [alignment.FOLDED, alignment.SINGLE]
     assert list(single) == ["slope", "soil_a", "soil_b", "soil_c"] and single["soil_a"].tolist() == [1.0, 0.0, 1.0]
-    assert list(alignment.tables_of(table, "adult")) == [alignment.FOLDED]
 
 
 def test_one_data_set_alone_is_judged_by_its_own_claims(embedded, tmp_path):

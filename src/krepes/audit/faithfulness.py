@@ -2,13 +2,16 @@
 
 Both probes are logistic regressions on standardised embeddings, trained on the same labelled rows. Compared are their
 accuracies (the gap is paired, sample by sample) and how alike they rank samples and classes by probability. How alike
-they could rank them says the encoder itself: two probes on it, each trained on one half of the labelled rows.
+they could rank them says the encoder itself: two probes on it, each trained on one half of the labelled rows. Probes
+that share their labels share their errors too, so what is held against that ceiling is a probe on the surrogate with
+one half and one on the encoder with the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -22,7 +25,9 @@ from krepes.batches import Batch
 from krepes.errors import InvalidInputError
 from krepes.model import Krepes
 
-COLUMNS = ["measure", "class", "estimate", "low", "high", "ceiling", "n", "note"]
+COLUMNS = ["measure", "class", "estimate", "low", "high", "apart", "ceiling", "n", "note"]
+Pair = tuple[Tensor, Tensor]
+"""Probabilities by two probes, ``(t, C)`` each."""
 FLAT, CLASSES, SAMPLES = "tau flattened", "tau over classes", "tau over samples"
 
 
@@ -72,7 +77,8 @@ def faithfulness_of(
         One row per measure: ``surrogate accuracy``, ``encoder accuracy``, ``accuracy gap`` (surrogate minus encoder),
         ``same decision``, ``tau flattened``, ``tau over classes`` (mean over samples) and ``tau over samples`` (one
         row per class). ``ceiling`` is the agreement of two probes on the encoder, each trained on one half of the
-        labelled rows, and missing where a half shows a single class.
+        labelled rows, and ``apart`` that of one on the surrogate with one half and one on the encoder with the other
+        (mean of both ways), which the ceiling bounds; both are missing where a half shows a single class.
     """
     return EncoderProbes.fit(encoder, labels_train, labels_test).compared(surrogate)
 
@@ -104,7 +110,7 @@ class EncoderProbes:
         names, (train, test) = shared_codes(training=labels_train, test=labels_test)
         probe = LinearProbe.fit(encoder[0], train)
         require_count(test, len(encoder[1]), "test labels")
-        same = _ceiling(encoder, train)
+        same = _of_halves(encoder, train)
         return cls(names, train, test, probe.decide(encoder[1]), probe.probabilities(encoder[1]), same)
 
     def compared(self, surrogate: tuple[Tensor, Tensor]) -> pd.DataFrame:
@@ -113,53 +119,81 @@ class EncoderProbes:
         decision, P = probe.decide(surrogate[1]), probe.probabilities(surrogate[1])
         require_count(self.test, len(P), "test labels")
         right_s, right_e = (found == self.test for found in (decision, self.decision))
-        same, t = self.same, len(self.test)
-        same_decision = None if same is None else float((same[0].argmax(1) == same[1].argmax(1)).double().mean())
+        t, halves = len(self.test), _Halves.of(self.same, _of_halves(surrogate, self.train))
+        alike = halves.both(lambda P, Q: float((P.argmax(1) == Q.argmax(1)).double().mean()))
         rows = [
             _row("surrogate accuracy", share_interval(right_s.double()), t),
             _row("encoder accuracy", share_interval(right_e.double()), t),
             _row("accuracy gap", mean_interval(right_s.double() - right_e.double()), t),
-            _row("same decision", share_interval((decision == self.decision).double()), t, same_decision),
-            *_taus(P, self.P, same, [self.names[int(code)] for code in self.train.unique()]),
+            _row("same decision", share_interval((decision == self.decision).double()), t, alike),
+            *_taus(P, self.P, halves, [self.names[int(code)] for code in self.train.unique()]),
         ]
         # Classes are the user's own values: beside the missing ones of the first rows, numbers would turn into floats.
         of_class = pd.Series([row[1] for row in rows], dtype=object)
         return pd.DataFrame(rows, columns=COLUMNS).assign(**{"class": of_class})
 
 
-def _taus(P: Tensor, Q: Tensor, same: tuple[Tensor, Tensor] | None, names: list[Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of the rank correlations of ``P`` and ``Q`` ``(t, C)``, those of ``same`` as their ceilings."""
+@dataclass(frozen=True, eq=False)
+class _Halves:
+    """Pairs of probes that share no labelled row: ``crossed``, surrogate and encoder; ``same``, encoder and encoder."""
+
+    crossed: tuple[Pair, ...] = ()
+    same: Pair | None = None
+
+    @classmethod
+    def of(cls, encoder: Pair | None, surrogate: Pair | None) -> _Halves:
+        """Return the pairs that probes on the halves of the labelled rows make; none where a half shows one class."""
+        if encoder is None or surrogate is None:
+            return cls()
+        return cls(((surrogate[0], encoder[1]), (surrogate[1], encoder[0])), encoder)
+
+    def both(self, alike: Callable[[Tensor, Tensor], float]) -> tuple[float, float]:
+        """Return how alike the pairs of surrogate and encoder are, on average, and those of the encoder with itself."""
+        if self.same is None:
+            return float("nan"), float("nan")
+        return sum(alike(*pair) for pair in self.crossed) / len(self.crossed), alike(*self.same)
+
+
+def _taus(P: Tensor, Q: Tensor, halves: _Halves, names: list[Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of the rank correlations of ``P`` and ``Q`` ``(t, C)``, those of the halves beside them."""
     t, rows = len(P), []
-    ceiling = None if same is None else float(tau_flattened(*same).estimate)
-    rows.append(_row(FLAT, tau_flattened(P, Q), t, ceiling))
+    rows.append(_row(FLAT, tau_flattened(P, Q), t, halves.both(lambda P, Q: float(tau_flattened(P, Q).estimate))))
     per_sample = tau_over_classes(P, Q)
     defined = ~per_sample.isnan()
     if bool(defined.any()):
         note = "" if bool(defined.all()) else f"{int((~defined).sum())} samples with equal probabilities left out"
-        ceiling = None if same is None else float(tau_over_classes(*same).nanmean())
-        interval = mean_interval(per_sample[defined])
-        rows.append(_row(CLASSES, interval, int(defined.sum()), ceiling, note=note))
+        beside = halves.both(lambda P, Q: float(tau_over_classes(P, Q).nanmean()))
+        rows.append(_row(CLASSES, mean_interval(per_sample[defined]), int(defined.sum()), beside, note=note))
     for column, name in enumerate(names):
         tau = tau_over_samples(P[:, column], Q[:, column])
         note = "a probe gives every sample the same probability" if bool(tau.estimate.isnan()) else ""
-        best = None if same is None else float(tau_over_samples(same[0][:, column], same[1][:, column]).estimate)
-        rows.append(_row(SAMPLES, tau, t, best, of_class=name, note=note))
+        beside = halves.both(partial(_of_class, column))
+        rows.append(_row(SAMPLES, tau, t, beside, of_class=name, note=note))
     return rows
 
 
-def _ceiling(encoder: tuple[Tensor, Tensor], train: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return the probabilities ``(t, C)`` of two probes on the encoder, each trained on half of the labelled rows."""
-    E_train, E_test = encoder
+def _of_class(column: int, P: Tensor, Q: Tensor) -> float:
+    return float(tau_over_samples(P[:, column], Q[:, column]).estimate)
+
+
+def _of_halves(embeddings: tuple[Tensor, Tensor], train: Tensor) -> Pair | None:
+    """Return the probabilities ``(t, C)`` of two probes on embeddings, each trained on half of the labelled rows."""
+    Z_train, Z_test = embeddings
     parts = halves(train)
     if any(len(train[part].unique()) < 2 for part in parts):
         return None
     classes = train.unique()
-    first, second = (LinearProbe.fit(E_train[part], train[part]).probabilities(E_test, classes) for part in parts)
+    first, second = (LinearProbe.fit(Z_train[part], train[part]).probabilities(Z_test, classes) for part in parts)
     return first, second
 
 
 def _row(
-    measure: str, interval: Interval, n: int, ceiling: float | None = None, *, of_class: Any = None, note: str = ""
+    measure: str,
+    interval: Interval,
+    n: int,
+    beside: tuple[float, float] = (float("nan"), float("nan")),
+    *,
+    of_class: Any = None,
+    note: str = "",
 ) -> tuple[Any, ...]:
-    best = float("nan") if ceiling is None else ceiling
-    return (measure, of_class, float(interval.estimate), float(interval.low), float(interval.high), best, n, note)
+    return (measure, of_class, float(interval.estimate), float(interval.low), float(interval.high), *beside, n, note)

@@ -14,7 +14,7 @@ from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading
 from krepes.reproduce.draws import of_moments
 from krepes.reproduce.probes import ModelProbe, probe_encoder
-from krepes.reproduce.trial import SETTINGS, SHARED, Experiment, Trial, objective_of, side_by_side
+from krepes.reproduce.trial import READ, SHARED, Experiment, Trial, objective_of, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -224,7 +224,7 @@ INIT = Target(
     claims=(
         Claim(
             "A start at principal components is ahead of Kaiming's",
-            tuple(_components(setting, everywhere=rule) for setting in SETTINGS for rule in (True, False)),
+            tuple(_components(setting, everywhere=rule) for setting in READ for rule in (True, False)),
             "Both starts take the same step over the same kernel rows; only what the step adds to differs.",
         ),
     ),
@@ -247,7 +247,7 @@ LANDMARKS = Target(
     claims=tuple(
         Claim(
             f"Landmarks by {selector} are ahead of uniform ones",
-            tuple(_chosen(setting, selector) for setting in SETTINGS),
+            tuple(_chosen(setting, selector) for setting in READ),
             "A lead for most losses and on average counts; with more landmarks than directions no choice can matter.",
         )
         for selector in SELECTORS[1:3]

@@ -180,10 +180,10 @@ def _require_choice(flag: str, target: Target, chosen: Sequence[str], known: Seq
 
 
 def summarise(target: Target, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and standard deviation over seeds of each combination of the keys, the paper's figure beside."""
+    """Return each combination of the keys over seeds: mean, deviation, the values themselves, the paper's figure."""
     keys = list(target.keys)
     grouped = runs.groupby(keys, sort=False, dropna=False)["value"]
-    table = grouped.agg(mean="mean", spread="std", seeds="count").reset_index()
+    table = grouped.agg(mean="mean", spread="std", seeds="count", by_seed=list).reset_index()
     ends = [name for name in ("low", "high") if name in runs]
     if ends:
         table = table.merge(runs.groupby(keys, sort=False, dropna=False)[ends].mean().reset_index(), on=keys)

@@ -68,6 +68,13 @@ def p_over_seeds(p: Any, table: pd.DataFrame) -> Any:
     return found.clip(upper=1.0) if isinstance(found, pd.Series) else min(1.0, found)
 
 
+def seeds_of(table: pd.DataFrame) -> pd.Series[Any]:
+    """Return the values of each row over seeds, as lists; of a row that has kept none, the mean alone."""
+    kept = table.get("by_seed", pd.Series(index=table.index, dtype=object))
+    found = [by if isinstance(by, list) else [mean] for by, mean in zip(kept, table["mean"], strict=True)]
+    return pd.Series(found, index=table.index, dtype=object)
+
+
 def under_each(settings: Iterable[str], readings: Iterable[Reading]) -> tuple[Reading, ...]:
     """Return every reading under every setting: it judges the rows of that setting alone.
 

@@ -20,7 +20,7 @@ from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, p_over_seeds, under_each
 from krepes.reproduce.draws import of_moments
 from krepes.reproduce.probes import ModelProbe, probe_encoder
-from krepes.reproduce.trial import ROW_OBJECTIVES, SETTINGS, Experiment, Trial, objective_of, side_by_side
+from krepes.reproduce.trial import READ, ROW_OBJECTIVES, Experiment, Trial, objective_of, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,7 +127,7 @@ CLAIMS = (
     Claim(
         "the strongest landmarks meet all classes sooner than chance would",
         under_each(
-            SETTINGS,
+            READ,
             (
                 Reading(f"encoder {encoder}, {name}", partial(judge, encoder=encoder))
                 for encoder in (OWN, SHARED)
@@ -144,7 +144,7 @@ CLAIMS = (
     Claim(
         "a smaller kappa goes with a higher accuracy",
         under_each(
-            SETTINGS,
+            READ,
             (
                 Reading(f"encoder {encoder}, {accuracy}", partial(_goes_with, encoder=encoder, accuracy=accuracy))
                 for encoder in (OWN, SHARED)

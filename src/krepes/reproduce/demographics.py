@@ -12,7 +12,7 @@ from krepes.audit.shuffles import LEVEL
 from krepes.figures import cross_group_heatmap
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, p_over_seeds
-from krepes.reproduce.trial import SETTINGS, Experiment, Trial, side_by_side
+from krepes.reproduce.trial import READ, Experiment, Trial, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +77,7 @@ def _reading(setting: str, test: str, landmark: str) -> Reading:
 
 def _claim(sentence: str, test: str, landmark: str) -> Claim:
     why = "A share above that of random landmarks counts where shuffles of the landmarks' groups rarely reach it."
-    return Claim(sentence, tuple(_reading(setting, test, landmark) for setting in SETTINGS), why)
+    return Claim(sentence, tuple(_reading(setting, test, landmark) for setting in READ), why)
 
 
 def _paper() -> pd.DataFrame:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from krepes.audit.probes import probe
 from krepes.reproduce.base import Findings, Target
-from krepes.reproduce.probes import probe_encoder
-from krepes.reproduce.trial import Experiment, Trial
+from krepes.reproduce.probes import probe_encoder, probe_input
+from krepes.reproduce.trial import Trial
 
 USES = {
     "adult": ("barlow_twins", "simclr", "vicreg"),
@@ -30,13 +29,8 @@ def run(trial: Trial) -> Findings:
         for loss in losses:
             made = trial.experiment(data, loss)
             rows.append((data, loss, "probe accuracy", probe_encoder(made, labelled=made.stream.n)))
-        rows.append((data, "none", INPUT, _input(made)))
+        rows.append((data, "none", INPUT, probe_input(made, labelled=20_000)))
     return Findings(pd.DataFrame(rows, columns=[*KEYS, "value"]))
-
-
-def _input(made: Experiment) -> float:
-    X = made.train(20_000).flatten(1).numpy()
-    return probe(X, made.labels[0][: len(X)], made.test.flatten(1).numpy(), made.labels[1])
 
 
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:

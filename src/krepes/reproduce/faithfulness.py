@@ -20,12 +20,13 @@ from krepes.reproduce.faithfulness_claims import (
     LOSSES,
     MATCHED,
     PLAIN,
+    SAME,
     TAUS,
+    apart,
     ceiling,
     drop,
     paper,
-    times,
-    times_matched,
+    ratio,
 )
 from krepes.reproduce.probes import labelled_rows
 from krepes.reproduce.trial import Experiment, Trial, side_by_side
@@ -67,28 +68,26 @@ def _measures(trial: Trial, made: Experiment, encoder: EncoderProbes, loss: str,
     h = min(FrozenEncoder(made.encoder).encode(made.test[:1]).shape[1], WIDEST[trial.scale.name])
     model = trial.fit(made, objective=loss, h=h, preset=preset, tol=TOLERANCE)
     probes = encoder.compared((model.embed(made.train(labelled_rows(made))), model.embed(made.test)))
-    values: Any = probes.groupby("measure")[["estimate", "ceiling"]].mean()
+    values: Any = probes.groupby("measure")[["estimate", "apart", "ceiling"]].mean()
     found = [(name, float(values.loc[name, "estimate"])) for name in ("surrogate accuracy", "encoder accuracy")]
     found.append(("accuracy gap", float(values.loc["accuracy gap", "estimate"])))
-    for measure, shown in TAUS.items():
+    for measure, shown in {"same decision": SAME, **TAUS}.items():
         if measure in values.index:
-            best = float(values.loc[measure, "ceiling"])
-            found += [(shown, float(values.loc[measure, "estimate"])), (ceiling(shown), best)]
+            of = values.loc[measure]
+            found += [(shown, float(of["estimate"])), (apart(shown), float(of["apart"]))]
+            found.append((ceiling(shown), float(of["ceiling"])))
     deleted = deletion_readings(model, made.test[:JUDGED], made.landmark_labels(model), seed=trial.seed)
     return pd.DataFrame(found + _deletions(deleted), columns=["measure", "value"])
 
 
 def _deletions(table: pd.DataFrame) -> list[tuple[str, float]]:
-    """Return drops and their multiples of chance, reading by reading."""
+    """Return drops, reading by reading; their multiples of chance are ratios of means over seeds, not the reverse."""
     found = []
     for (vote, among), part in table.groupby(["vote", "among"], sort=False):
         reading, of = (str(vote), str(among)), part.set_index("method").astype({"estimate": float})
         shown = SHOWN if among == ANY else SHOWN[:-1]  # random ones of the predicted class are those of the same class
         found += [(drop(reading, method), float(of["estimate"][method])) for method in shown]
         found.append((drop(reading, MATCHED), float(of["matched"]["influence"])))
-        for method in SHOWN[:2]:
-            found.append((times(reading, method), float(of["times_random"][method])))
-            found.append((times_matched(reading, method), float(of["times_matched"][method])))
     return found
 
 
@@ -125,9 +124,9 @@ def draw(table: pd.DataFrame) -> Figure:
     gap, tau, deletion = figure.subplots(1, 3)
     flat = TAUS["tau flattened"]
     marks = {
-        times(PLAIN, "influence"): ("o", None, "influence over random"),
-        times(PLAIN, "latent cosine"): ("x", INK, "latent cosine over random"),
-        times_matched(PLAIN, "influence"): ("_", GREY, "influence over random of the same classes"),
+        ("influence", "random"): ("o", None, "influence over random"),
+        ("latent cosine", "random"): ("x", INK, "latent cosine over random"),
+        ("influence", MATCHED): ("_", GREY, "influence over random of the same classes"),
     }
     for number, (loss, colour) in enumerate(COLOURS.items()):
         of: Any = table[table["loss"] == loss].set_index(["measure", "data"])["mean"]
@@ -137,8 +136,9 @@ def draw(table: pd.DataFrame) -> Figure:
         tau.plot(x, [of[flat, name] for name in DATA], **style)
         label = "encoder with itself" if number == 0 else "_"
         tau.plot(x, [of[ceiling(flat), name] for name in DATA], "_", color=GREY, markersize=7, label=label)
-        for measure, (mark, shade, words) in marks.items():
-            values = [of[measure, name] for name in DATA]
+        for (method, chance), (mark, shade, words) in marks.items():
+            found = ratio(table, PLAIN, method, chance)[loss]
+            values = [found[name] for name in DATA]
             deletion.plot(x, values, mark, color=shade or colour, markersize=5, label=words if number == 0 else "_")
     gap.axhspan(-1, 1, color=GREY, alpha=0.15, linewidth=0)
     deletion.set_yscale("log")
@@ -146,8 +146,8 @@ def draw(table: pd.DataFrame) -> Figure:
     for ax, title in titles:
         ax.set_title(title, loc="left")
         ax.set_xticks(range(len(DATA)), DATA, rotation=30, ha="right")
-    found = [ax.get_legend_handles_labels() for ax in (gap, tau, deletion)]
-    handles, labels = ([entry for pair in found for entry in pair[side]] for side in (0, 1))
+    shown = [ax.get_legend_handles_labels() for ax in (gap, tau, deletion)]
+    handles, labels = ([entry for pair in shown for entry in pair[side]] for side in (0, 1))
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure
 
@@ -166,7 +166,8 @@ FAITHFULNESS = Target(
     "accuracy gaps are shares, not points. The paper does not say what its tau runs over: flattened "
     "it ranks all pairs of a sample and a class, over classes the classes of a sample, over samples the samples of "
     "a class, averaged over classes, a rare one as much as a common one. Its ceiling is the "
-    "agreement of two probes on the encoder, each trained on one half of the labels. Nor does it say how the k-NN "
+    "agreement of two probes on the encoder, each trained on one half of the labels; what it bounds is the agreement "
+    "of a probe on the surrogate with one half and one on the encoder with the other. Nor does it say how the k-NN "
     "votes: equal votes are by Euclidean distance, weighted ones by exp(cosine / 0.07). Deleted are the first ten of "
     "a ranking, of any class or of the class that the k-NN decides for, and beside them random landmarks (mean over "
     "20 draws), of any class or of the classes of those that influence deletes. Of m landmarks a random one is among "

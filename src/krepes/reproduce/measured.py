@@ -14,6 +14,8 @@ from krepes.storage.files import publish_bytes
 Measured = Mapping[str, Any]
 """``target``, ``scale``, ``runs``, ``table`` by columns and ``pictures``; every value is plain JSON.
 
+The table has ``mean`` and ``spread`` over ``seeds``, and ``by_seed``, a list of the values, where they were kept.
+
 A run says which of the target's data sets it stands for (``data``), the choices on its command line (``only``,
 ``without``), the ``sizes`` of its scale, ``seeds``, ``commit``, CPU ``seconds`` and ``versions``; ``kept`` where an
 earlier call had done some of its work, and ``printed`` where only the rounded figures of a page were left of it.
@@ -43,7 +45,14 @@ def write(measured: Measured, path: Path) -> None:
 
 def as_columns(table: pd.DataFrame) -> dict[str, list[Any]]:
     """Return a table as lists by name; what is missing is ``None``."""
-    return {str(name): [None if pd.isna(x) else x for x in column.tolist()] for name, column in table.items()}
+    return {str(name): [_plain(x) for x in column.tolist()] for name, column in table.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value, or a list of one value for each seed, as JSON has it."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if pd.isna(value) else value
 
 
 def as_table(measured: Measured) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from krepes.figures import landmark_strips, latent_map
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Judge, Reading, under_each
-from krepes.reproduce.trial import SETTINGS, Experiment, Trial
+from krepes.reproduce.trial import READ, SETTINGS, Experiment, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,7 +147,7 @@ REPULSIVE_CLAIMS = tuple(
     Claim(
         f"landmarks that repel a test image are of other classes and far from it ({name})",
         under_each(
-            SETTINGS,
+            READ,
             (
                 Reading(words, partial(_repelling, data=name, judge=judge))
                 for words, judge in (
@@ -189,7 +189,7 @@ SAMPLES_CLAIMS = tuple(
     Claim(
         f"the top-{TOP} landmarks of a test image belong to its class ({name})",
         under_each(
-            SETTINGS,
+            READ,
             (
                 Reading("at least twice as often as random ones", partial(_times_random, data=name)),
                 Reading("consistently: more than half of them", partial(_mostly, data=name)),

@@ -62,3 +62,9 @@ def probe_encoder(made: Experiment, labelled: int | None = None) -> float:
     encoder = FrozenEncoder(made.encoder)
     Z = encoder.encode(made.train(labelled_rows(made) if labelled is None else labelled)).float().numpy()
     return probe(Z, made.labels[0][: len(Z)], encoder.encode(made.test).float().numpy(), made.labels[1])
+
+
+def probe_input(made: Experiment, labelled: int) -> float:
+    """Return the accuracy of a probe on the input itself: what an encoder has to be better than."""
+    X = made.train(labelled).flatten(1).numpy()
+    return probe(X, made.labels[0][: len(X)], made.test.flatten(1).numpy(), made.labels[1])

@@ -31,6 +31,8 @@ ENCODER_SEED = 0
 SETTINGS: dict[str, str | None] = {"ours": None, "paper": "paper"}
 """What a table shows side by side, and the preset of each; what both share is called `SHARED`."""
 SHARED = "both"
+READ = ("paper", "ours")
+"""Settings in the order in which a claim is read: the paper's own first."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,13 +76,17 @@ def views(table: pd.DataFrame) -> tuple[View, ...]:
         (
             NAMES[row["measure"]],
             Estimate(row["estimate"], row["low"], row["high"], UNITS.get(row["measure"], "share")),
-            Estimate(row["ceiling"], unit=UNITS.get(row["measure"], "share")),
+            *(Estimate(row[beside], unit=UNITS.get(row["measure"], "share")) for beside in ("apart", "ceiling")),
             int(row["n"]),
         )
         for _, row in table[table["measure"].isin(list(NAMES))].iterrows()
     )
-    caption = "Surrogate against encoder, 95 % intervals; beside it the encoder against itself, each half of the labels"
-    return (View(caption, ("measure", "estimate", "encoder with itself", "samples"), rows),)
+    caption = (
+        "Surrogate against encoder, 95 % intervals; beside it probes that share no label, each with half of them: "
+        "surrogate and encoder, and the encoder with itself, which bounds it"
+    )
+    header = ("measure", "estimate", "each half of the labels", "encoder with itself", "samples")
+    return (View(caption, header, rows),)
 
 
 def _draw(table: pd.DataFrame) -> Figure:
