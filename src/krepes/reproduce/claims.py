@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 Judge = Callable[[pd.DataFrame], tuple[bool, str]]
@@ -75,6 +76,29 @@ def seeds_of(table: pd.DataFrame) -> pd.Series[Any]:
     return pd.Series(found, index=table.index, dtype=object)
 
 
+def lead_of(ours: pd.DataFrame, theirs: pd.DataFrame) -> tuple[float, float]:
+    """Return how far one line of cells is ahead of another on average, and the standard error of that over seeds.
+
+    Args:
+        ours: Cells with ``mean``, ``spread`` and ``seeds``, and ``by_seed`` where values were kept.
+        theirs: The cells that they are compared with, in the same order.
+
+    Returns:
+        The error is of differences seed by seed where they were kept, else as of values that do not depend on each
+        other; nothing over a single seed.
+    """
+    lead = float(np.mean(ours["mean"].to_numpy() - theirs["mean"].to_numpy()))
+    seeds = int(ours["seeds"].min())
+    if seeds < 2:
+        return lead, 0.0
+    kept = [seeds_of(part) for part in (ours, theirs)]
+    if all(len(values) == seeds for part in kept for values in part):
+        first, second = (np.array(part.tolist(), dtype=float) for part in kept)
+        return lead, float((first - second).mean(0).std(ddof=1) / seeds**0.5)
+    spread = (ours["spread"].to_numpy() ** 2 + theirs["spread"].to_numpy() ** 2) / seeds
+    return lead, float(np.mean(spread) ** 0.5)  # cells of one seed share its rows: their errors do not average out
+
+
 def under_each(settings: Iterable[str], readings: Iterable[Reading]) -> tuple[Reading, ...]:
     """Return every reading under every setting: it judges the rows of that setting alone.
 
@@ -107,7 +131,8 @@ def decide(claim: Claim, table: pd.DataFrame) -> dict[str, Any]:
         table: What was measured.
 
     Returns:
-        Plain values: ``sentence``, ``verdict``, ``why``, and ``readings`` with ``name``, ``holds`` and ``figure``.
+        Plain values: ``sentence``, ``verdict``, ``why``, ``readings`` with ``name``, ``holds`` and ``figure``, and the
+        names of readings that the table cannot judge (``unread``).
     """
     found = [(reading.name, *reading.judge(table)) for reading in claim.readings if reading.judged_by(table)]
     holding = [name for name, holds, _ in found if holds]
@@ -117,4 +142,5 @@ def decide(claim: Claim, table: pd.DataFrame) -> dict[str, Any]:
     elif holding:
         verdict = "holds under: " + "; ".join(holding)
     readings = [{"name": name, "holds": bool(holds), "figure": figure} for name, holds, figure in found]
-    return {"sentence": claim.sentence, "verdict": verdict, "why": claim.why, "readings": readings}
+    unread = [reading.name for reading in claim.readings if not reading.judged_by(table)]
+    return {"sentence": claim.sentence, "verdict": verdict, "why": claim.why, "readings": readings, "unread": unread}

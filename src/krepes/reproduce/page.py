@@ -15,7 +15,14 @@ from krepes.storage.files import publish
 
 INTRODUCTION = """# Reproduction
 
-What `krepes reproduce` found on real data. Every number is the mean over seeds, ± their standard deviation; figures in
+Every claim of the paper, judged by rule from tables made on real data under every reading that its text allows: it
+**holds**, it **holds under** the readings that are named (the first three; the section has all), or it **does not
+hold**. The figure that decides is that of the paper's own settings first. What to make of it, where it differs from the
+paper and why, is told in [findings](findings.md).
+"""
+METHOD = """## How it was measured
+
+Every number is the mean over seeds, ± their standard deviation (the line over a table says how many seeds); figures in
 brackets are the paper's. There is one encoder for each data set and loss, trained here without labels on two CPU cores,
 far smaller and shorter than the paper's: levels differ, and what is compared stands in the same table. A seed draws the
 training rows of a fit, views, landmarks and test rows. The damping is that of lowest loss, without labels. How encoders
@@ -26,16 +33,12 @@ of the stored encoders of CIFAR-10 was chosen in sight of the test rows.
 
 Rows of the setting `paper` are by the paper's preset but for sizes, for a kernel that is sketched where that is
 cheaper, and for the views, which are those that the encoder was trained with. Models of convolutional encoders are
-fitted on 2,000 pictures. What the paper shows of ImageNet (its row of table 3, the pictures of its first figure) is not
-run, for the data are not at hand; CIFAR-10 and MNIST stand in its place.
-
-A claim of the paper is judged under every reading that its text allows: it **holds**, it **holds under** the readings
-that are named (the first three; the section has all), or it **does not hold**. All of it is decided by rule from the
-tables below, none by hand.
+fitted on 2,000 pictures. Not run, for the data or the hours are not at hand: what the paper shows of ImageNet (its row
+of table 3, the pictures of its first figure; CIFAR-10 and MNIST stand in its place), its runs on a million rows and on
+200,000 of Adult.
 
 To run it again: set `KREPES_DATA` to the folder of the data sets, then `make reproduce`, or one target at a time by the
-command over its table. This page is written by `krepes reproduce page`; what to make of it, where it differs from the
-paper and why, is told in [findings](findings.md).
+command over its table. This page is written by `krepes reproduce page`, none of it by hand.
 """
 
 
@@ -83,7 +86,7 @@ def told(found: Mapping[str, Measured], targets: Sequence[Target], pictures: str
     """
     stories = {target.name: retell(target, found[target.name]) for target in targets if target.name in found}
     paper = {target.name: stories[target.name] for target in targets if target.name in found and not target.beyond}
-    sections = [INTRODUCTION, hours(paper), summary(stories)]
+    sections = [INTRODUCTION, summary(stories), METHOD, hours(paper)]
     missing = [target.name for target in targets if target.name not in found]
     if missing:
         sections.append(f"Not run at this scale: {', '.join(missing)}.\n")
