@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 
 from krepes.data import dates, numerals, values
 from krepes.data.kinds import KINDS, Kind
 from krepes.errors import InvalidInputError
+
+AUDITED = ("numeric", "date")
+"""Kinds whose values audits see as such, though a file may hold texts."""
 
 
 @dataclass(frozen=True)
@@ -52,3 +57,20 @@ class Column:
         if self.kind in {"numeric", "date"}:
             return (values.numbers if self.kind == "numeric" else values.days)(column, self.format)
         return values.flags(column) if self.kind == "boolean" else values.categories(column)
+
+    def audited(self, column: pd.Series[Any]) -> pd.Series[Any]:
+        """Return values as people and audits see them: texts as the numbers or the dates that they stand for."""
+        if is_numeric_dtype(column) or is_datetime64_any_dtype(column):
+            return column
+        return self.read(column) if self.kind == "numeric" else _moments(self.read(column))
+
+
+def _moments(days: pd.Series[float]) -> pd.Series[Any]:
+    """Return dates to the microsecond from days since 1970; without nanoseconds they have no first and no last year."""
+    seconds = days.to_numpy() * 86_400.0
+    whole = np.round(seconds)
+    # A day is a number of 53 bits: of a time far from 1970 the last microseconds are round-off.
+    known = np.where(np.abs(seconds - whole) <= 86_400.0 * np.spacing(np.abs(days.to_numpy())), whole, seconds)
+    ticks = np.round(np.where(np.isnan(known), 0.0, known) * 1e6).astype(np.int64)
+    moments = np.where(np.isnan(known), np.iinfo(np.int64).min, ticks).view("datetime64[us]")
+    return pd.Series(moments, index=days.index, name=days.name)
