@@ -62,4 +62,6 @@ def uses_of(table: pd.DataFrame, hidden: Iterable[str], groups: Mapping[str, Any
 def _kind(column: pd.Series[Any]) -> str:
     if is_datetime64_any_dtype(column):
         return "date"
+    if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
+        return "ordered"
     return "numeric" if is_numeric_dtype(column) or is_numeric(column) else "categorical"

@@ -5,13 +5,15 @@
     date          datetimes, ISO 8601 texts, 31.12.2020          days since 1970, then as numeric
     categorical   values that repeat, codes such as 01067        one column for each, of many the most frequent; missing
                                                                  is one of them
+    ordered       categories from low to high, S < M < L         as categorical; audits compare places in the order
     constant      one value everywhere                           dropped: it tells no two rows apart
     identifier    texts that nearly all differ, row numbers      dropped: they name a row and do not describe it
     ignored       whatever the user says, such as a label        dropped
 
 Numbers and dates that are not written as every program writes them have a format beside their kind, such as
 ``"numeric 1.234,5"`` or ``"date dd/mm/yyyy"`` (see `krepes.data.numerals` and `krepes.data.dates`). What can be read in
-two ways stays text, and its note tells what to say.
+two ways stays text, and its note tells what to say. The format of an ordered column lists its values from low to high,
+as in ``"ordered S < M < L"``: no file but Parquet says so itself.
 
 Identifiers are dropped, not hashed: hash buckets would make rows alike by accident, and no explanation could name them.
 """
@@ -202,8 +204,8 @@ class Schema:
 
         Returns:
             The used columns: numeric, boolean and date (days since 1970) as float64 with NaN where a value is missing,
-            categorical as categories of text, ``(missing)`` among them. A table that lacks a used column, or has a
-            value that is not of its column's kind, is refused.
+            categorical and ordered as categories of text, ``(missing)`` among them. A table that lacks a used column,
+            or has a value that is not of its column's kind, is refused.
         """
         return pd.DataFrame(dict(self.columns_of(table)))
 
@@ -245,7 +247,8 @@ class Schema:
             table: Whatever `read_table` takes.
 
         Returns:
-            The table; where they were texts, numeric columns of the schema are float64 and dates ``datetime64[us]``.
+            The table; where they were texts, numeric columns of the schema are float64 and dates ``datetime64[us]``;
+            ordered ones are pandas' ordered categories.
         """
         frame = read_table(table)
         read = {column.name: column for column in self.columns if column.kind in AUDITED}

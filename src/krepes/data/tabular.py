@@ -2,7 +2,8 @@
 
 numeric, date   (x - mean) / scale; the median where missing, and a 0/1 indicator if training rows missed any
 boolean         0 or 1; the more frequent where missing, and an indicator likewise
-categorical     one 0/1 column for each category of training, "(missing)" among them if training rows missed any
+categorical     one 0/1 column for each category of training, "(missing)" among them if training rows missed any; an
+                ordered column likewise
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class TabularEncoder:
         found: list[NumberColumn | CategoryColumn] = []
         for name, values in self.schema.columns_of(table, rows):
             kind = self.schema.used[name]
-            categorical = kind == "categorical"
+            categorical = kind in {"categorical", "ordered"}
             found.append(CategoryColumn.fit(values, self.unknown) if categorical else NumberColumn.fit(values, kind))
         self.columns_: tuple[NumberColumn | CategoryColumn, ...] = tuple(found)
         return self
