@@ -235,7 +235,7 @@ def test_consistency_compares_with_the_best_baseline(table, probed):
 @fast
 @given(ranked_tables({"before": 0.9, "n": 80, "asked": 10, "voters": 50, "vote": "uniform", "among": "any class"}))
 def test_deletion_compares_with_the_best_baseline(table):
-    table = table.assign(matched=0.25, times_random=2.0, times_matched=np.nan)
+    table = table.assign(deleted=10.0, matched=0.25, times_random=2.0, times_matched=np.nan)
     others = [table.assign(vote="weighted", estimate=0.5), table.assign(among="predicted class", estimate=0.5)]
     sentence = consistent(AUDITS["deletion"], pd.concat([table, *others]))
     of = table.set_index("method")["estimate"]

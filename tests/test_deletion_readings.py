@@ -1,5 +1,7 @@
 """Deletion and probes under every reading, against votes counted one by one and scikit-learn's own probabilities."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,13 +12,25 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch.testing import assert_close
 
-from krepes.audit import LinearProbe, confidence_drop_of, deletion_readings_of, faithfulness_of, predicted_labels
+from krepes.audit import (
+    LinearProbe,
+    confidence_drop_of,
+    deletion_readings,
+    deletion_readings_of,
+    faithfulness_of,
+    predicted_labels,
+)
 from krepes.audit.deletions import AMONG, PREDICTED, class_places
 from krepes.audit.kendall import tau_flattened
 from krepes.audit.probes import halves
+from krepes.audit.questions import deletion
 from krepes.audit.rankings import first
+from krepes.audit.study import Study
 from krepes.audit.votes import VOTES
+from krepes.encoders import MLP
 from krepes.errors import InvalidInputError
+from krepes.model import Krepes
+from krepes.views import GaussianNoise
 from oracles import audit as oracle
 
 DRAWS = 3
@@ -79,6 +93,53 @@ def test_a_ranking_too_short_for_the_predicted_class_deletes_fewer(problem):
     table = deletion_readings_of({"odd": ranked["odd"][:, :4]}, *rest, k=7, delete=4).set_index(["among", "method"])
     assert (table.loc[("any class", "odd"), "deleted"] == 4).all()
     assert (table.loc[("predicted class", "odd"), "deleted"] < 4).all()
+
+
+def study_of(y, test):
+    """A study of an untrained encoder with 120 landmarks, whose classes are those of ``y``."""
+    torch.manual_seed(0)
+    X = torch.randn(len(y) + len(test), 12)
+    X[:, 0] += 0.5 * torch.tensor([*y, *test])
+    encoder = MLP(12, width=64, depth=1, out=8).eval()
+    model = Krepes(encoder, m=120, h=4, augment=GaussianNoise(0.1), progress=False).fit(X[: len(y)])
+    return Study(model, X[len(y) :], labels=(y, test), counterfactual=False)
+
+
+def test_the_audit_deletes_as_many_of_the_predicted_class_as_it_says():
+    study = study_of([i % 6 for i in range(240)], [i % 6 for i in range(60)])
+    sizes = pd.Series(study.of_landmarks(study.labels[0])).value_counts()
+    assert sizes.min() >= 10 and study.rankings["influence"].shape == (60, 50)
+    table = deletion.measure(study).table
+    assert (table["deleted"] == 10).all() and (table["asked"] == 10).all()
+    assert not any("fewer" in view.caption for view in deletion.views(table))
+    whole = deletion_readings(study.model, study.X_test, study.of_landmarks(study.labels[0]), k=50, delete=10)
+    order = ["vote", "among", "method"]
+    pd.testing.assert_frame_equal(
+        table.set_index(order)[list(whole.columns[3:])].sort_index(), whole.set_index(order).sort_index()
+    )
+
+
+def test_a_class_of_few_landmarks_is_said_to_lose_fewer():
+    study = study_of([0] * 230 + [1] * 10, [0] * 30 + [1] * 30)
+    table = deletion.measure(study).table
+    table = table.assign(deleted=table["deleted"].where(table["among"] != PREDICTED, 7.25))
+    captions = [view.caption for view in deletion.views(table)]
+    assert [caption.endswith(" (some classes have fewer than 10: 7.25 on average)") for caption in captions] == [
+        False,
+        True,
+    ] * 2
+
+
+def test_orders_beyond_the_budget_are_ranked_in_pieces_to_the_same_figures(monkeypatch):
+    study = study_of([i % 6 for i in range(240)], [i % 6 for i in range(60)])
+    monkeypatch.setattr("krepes.audit.questions.deletion.PIECE", 16)
+    monkeypatch.setattr("krepes.audit.deletions.PIECE", 16)
+    whole = deletion.measure(study).table
+    small = replace(study)
+    monkeypatch.setattr("krepes.audit.orders.SHARE", 40 * 5 * 120 * 4 / study.model.memory_budget.bytes)
+    parts = list(small.orders.pieces(16))
+    assert [(part.start, part.stop) for part, _ in parts] == [(0, 32), (32, 60)]
+    pd.testing.assert_frame_equal(deletion.measure(small).table, whole)
 
 
 def test_places_within_a_class_are_counted_in_order():

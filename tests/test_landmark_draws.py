@@ -115,7 +115,39 @@ def test_the_audit_of_a_model_says_what_halves_of_its_landmarks_need(generator):
     assert table["estimate"][coverage.MET] == sum(met)
     rows = Krepes(RBF(2.0), m=24, objective="simclr", **SETTINGS).fit(X[:120])
     without = coverage.measure(Study(rows, X[120:], labels=(labels[:120], labels[120:])))
-    assert coverage.HALVES not in set(without.table["order"])  # such steps pass over rows
+    assert "the objective compares rows, and each half would take passes over the data" in undrawn(without)  # no halves
+
+
+def undrawn(exhibit):
+    """Return why halves were not drawn, after a check that sentence and view say it."""
+    table = exhibit.table
+    assert coverage.HALVES not in set(table["order"])
+    why = table.set_index("order")["class"][coverage.UNDRAWN]
+    assert coverage.sentence(table).endswith(f" was not drawn: {why}.") and coverage.verdict(table)
+    (view,) = coverage.views(table)
+    assert view.rows[-1][2] == f"not drawn: {why}" and view.columns[-1] == "p"
+    return why
+
+
+def test_halves_that_are_left_out_say_why(generator, monkeypatch):
+    X = torch.randn(140, 4, generator=generator).double()
+    labels = np.array(["a", "b", "c", "a"] * 35)
+    model = Krepes(RBF(2.0), m=24, **SETTINGS).fit(X[:120])
+    asked = Study(model, X[120:], labels=(labels[:120], labels[120:]))
+    size = model.solution_.theta.numel()
+    monkeypatch.setattr(coverage, "LARGEST", size - 1)
+    assert (
+        undrawn(coverage.measure(asked))
+        == f"the step has {size:,} coefficients, and halves are tried up to {size - 1:,}"
+    )
+    monkeypatch.setattr(coverage, "LARGEST", size)
+    view = coverage.views(coverage.measure(asked).table)[0]
+    assert [row[3] for row in view.rows][:2] != ["–", "–"] and view.rows[0][3] != "–" and view.rows[1][3] == "–"
+    rare = np.array(["rare"] * 120, dtype=object)
+    rare[model.landmarks_.numpy()] = [f"class {i}" for i in range(24)]
+    rare = np.where(rare == "rare", "class 0", rare)
+    alone = Study(model, X[120:], labels=(rare, ["class 0"] * 20))
+    assert undrawn(coverage.measure(alone)) == "none of 10 halves of the 24 landmarks meets every class"
 
 
 @pytest.mark.parametrize("asked", [{"objective": "kae", "h": 3}, {"objective": "kpca", "h": 30, "m": 24}])
@@ -123,8 +155,10 @@ def test_halves_that_span_too_little_are_left_out_and_no_objective_ends_the_audi
     X = torch.randn(140, 4, generator=generator).double()
     labels = np.array(["a", "b", "c", "a"] * 35)
     model = Krepes(RBF(2.0), **{"m": 24, **SETTINGS, **asked}).fit(X[:120])
-    orders = set(coverage.measure(Study(model, X[120:], labels=(labels[:120], labels[120:]))).table["order"])
-    assert (coverage.HALVES in orders) == (asked["objective"] == "kae")
+    found = coverage.measure(Study(model, X[120:], labels=(labels[:120], labels[120:])))
+    assert (coverage.HALVES in set(found.table["order"])) == (asked["objective"] == "kae")
+    if asked["objective"] != "kae":
+        assert undrawn(found).startswith("a half of the landmarks has no step of its own (")
 
 
 def test_p_is_valid_where_shuffles_leave_classes_unmet():

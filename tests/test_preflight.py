@@ -163,7 +163,7 @@ def test_audits_see_numbers_and_dates_that_the_file_writes_as_text(tmp_path):
     (tmp_path / "g.csv").write_text("\n".join(["Umsatz;Datum;Ort", *lines]))
     space = fit(Settings(data=str(tmp_path / "g.csv"), kernel="rbf", m=8, h=2), tmp_path / "run", progress=False)
     for frame in space.tables:
-        assert frame["Umsatz"].dtype == "float64" and frame["Datum"].dtype == "datetime64[s]"
+        assert frame["Umsatz"].dtype == "float64" and frame["Datum"].dtype == "datetime64[us]"
 
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n1,2,3\n", "a;b\n1;2\n"])

@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepes.data import Schema, read_table
+from krepes.data import Schema, order, read_table
 from krepes.data.column import Column
 from krepes.data.kinds import KINDS
 from krepes.data.tabular import TabularEncoder
@@ -117,7 +117,9 @@ names = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, 
 @given(names, st.data())
 def test_a_schema_survives_toml_and_json(tmp_path_factory, columns, data):
     texts, kinds = st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(KINDS)
-    schema = Schema(tuple(Column(name, data.draw(kinds), data.draw(texts)) for name in columns))
+    orders = st.lists(texts, min_size=2, max_size=4).map(order.format_of).filter(bool) | st.just("S < M")
+    drawn = [(name, data.draw(kinds), data.draw(texts)) for name in columns]
+    schema = Schema(tuple(Column(*one, data.draw(orders) if one[1] == "ordered" else "") for one in drawn))
     path = tmp_path_factory.mktemp("schema") / "schema.toml"
     path.write_text(schema.to_toml(), encoding="utf-8", newline="")
     assert Schema.from_toml(path).kinds == schema.kinds

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import pandas as pd
 from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 
+from krepes.audit.ticks import is_numeric
+
 Role = Literal["seen", "hidden", "judging only", "dropped"]
 ROLES: tuple[Role, ...] = ("seen", "hidden", "judging only", "dropped")
 
@@ -60,4 +62,6 @@ def uses_of(table: pd.DataFrame, hidden: Iterable[str], groups: Mapping[str, Any
 def _kind(column: pd.Series[Any]) -> str:
     if is_datetime64_any_dtype(column):
         return "date"
-    return "numeric" if is_numeric_dtype(column) else "categorical"
+    if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
+        return "ordered"
+    return "numeric" if is_numeric_dtype(column) or is_numeric(column) else "categorical"

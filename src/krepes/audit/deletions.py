@@ -10,7 +10,7 @@ finds the right ones among them. Both stand beside each other for every ranking,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -20,7 +20,7 @@ from torch import Tensor
 from krepes.audit.deletion import confidence_after, deletable, voting_encoder
 from krepes.audit.intervals import mean_interval
 from krepes.audit.labels import Labels
-from krepes.audit.rankings import landmark_samples, rankings
+from krepes.audit.rankings import PLACE, landmark_samples, rankings
 from krepes.audit.votes import VOTES, shares, voters
 from krepes.batches import Batch
 from krepes.model import Krepes
@@ -31,10 +31,12 @@ AMONG = (ANY, PREDICTED)
 DRAWS = 20
 # Samples whose random orders are held at once, all draws of them.
 PIECE = 512
-# Of a landmark in such an order: half the memory of what sorting returns.
-PLACE = torch.int32
 RANDOM = "random"
 COLUMNS = ["vote", "among", "method", "before", "estimate", "low", "high", "deleted", "random", "matched", "n"]
+
+
+Drops = dict[tuple[str, str, str], Tensor]
+"""What deletions cost some samples, by vote, kind of deletion and method."""
 
 
 class _Vote(NamedTuple):
@@ -108,9 +110,42 @@ def deletion_readings_of(
         ``matched`` (of random landmarks of the same classes), ``n``, ``times_random`` and ``times_matched``. The
         method ``random`` is the mean over draws, of any class or of the predicted one.
     """
+    generator = torch.Generator().manual_seed(seed)
+    return deletion_table([
+        deletion_drops(
+            ranked, E_test, E_landmarks, landmark_labels, k=k, delete=delete, draws=draws, generator=generator
+        )
+    ])
+
+
+def deletion_drops(
+    ranked: Mapping[str, Tensor],
+    E_test: Tensor,
+    E_landmarks: Tensor,
+    landmark_labels: Labels,
+    *,
+    k: int,
+    delete: int,
+    draws: int = DRAWS,
+    generator: torch.Generator,
+) -> Drops:
+    """Return what deletions cost each sample: for as many as rankings are held of, at a time.
+
+    Args:
+        ranked: As in `deletion_readings_of`.
+        E_test: Embeddings of these test samples, ``(t, d)``.
+        E_landmarks: Embeddings of the landmarks, ``(m, d)``.
+        landmark_labels: Their classes, ``(m,)``.
+        k: Neighbours that vote.
+        delete: Landmarks to delete.
+        draws: Random deletions that are averaged.
+        generator: Draws them, on from where the samples before these left it.
+
+    Returns:
+        By vote, kind of deletion and method ``(t, 5)``: before, drop, deleted, random drop, matched drop.
+    """
     codes, classes, t = deletable(ranked, E_test, E_landmarks, landmark_labels, k=k, delete=delete)
     methods = [method for method in ranked if method != RANDOM]
-    generator = torch.Generator().manual_seed(seed)
     found: dict[tuple[str, str, str], list[Tensor]] = {}
     for start in range(0, t, PIECE):
         part = slice(start, min(start + PIECE, t))
@@ -123,7 +158,7 @@ def deletion_readings_of(
             state = _Vote(near, weights, *shares(codes[near[:, :k]], weights[:, :k], classes).max(1))
             for among, method, values in _drops(state, tops, chance, within, codes, classes, k, delete):
                 found.setdefault((vote, among, method), []).append(values)
-    return _table({key: torch.cat(parts) for key, parts in found.items()})
+    return {key: torch.cat(parts) for key, parts in found.items()}
 
 
 def places_of(values: Tensor) -> Tensor:
@@ -194,9 +229,11 @@ def first_places(top: Tensor, codes: Tensor, delete: int, own: Tensor | None) ->
     return torch.zeros(len(top), len(codes), dtype=torch.bool).scatter_(1, top, chosen)
 
 
-def _table(found: Mapping[tuple[str, str, str], Tensor]) -> pd.DataFrame:
+def deletion_table(pieces: Sequence[Drops]) -> pd.DataFrame:
+    """Return the table of `deletion_readings_of` for all samples of some pieces."""
     rows = []
-    for key, values in found.items():
+    for key in pieces[0]:
+        values = torch.cat([piece[key] for piece in pieces])
         before, _, deleted, random, matched = values.mean(0).tolist()
         drop = mean_interval(values[:, 1])
         ends = float(drop.estimate), float(drop.low), float(drop.high)

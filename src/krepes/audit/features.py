@@ -1,6 +1,7 @@
 r"""Agreement of two rows of a table, column by column.
 
-    numeric       v_ξ(x, z) = 1 - min(|x_ξ - z_ξ| / Δ_ξ, 1),      Δ_ξ = range in the training data; dates also
+    numeric       v_ξ(x, z) = 1 - min(|x_ξ - z_ξ| / Δ_ξ, 1),      Δ_ξ = range in the training data; dates, durations,
+                                                                  times of day and periods also
     ordered       the same of the places in their order
     categorical   v_ξ(x, z) = 1 if x_ξ = z_ξ, else 0
 
@@ -19,9 +20,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 import torch
-from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
 
+from krepes.audit.ticks import is_numeric, numbers
 from krepes.data.kept import arrow_texts, one_by_one
 from krepes.errors import InvalidInputError
 
@@ -80,7 +81,7 @@ class FeatureSpace:
             )
         ranges, categories, undefined, placed = {}, {}, {}, set()
         for name, column in one_by_one(train):
-            numeric = _is_numeric(column) if categorical is None else name not in categorical
+            numeric = is_numeric(column) if categorical is None else name not in categorical
             if numeric:
                 ranges[name] = _range(column, name)
             else:
@@ -118,7 +119,7 @@ class FeatureSpace:
         if name in self.ranges:
             _range(column, name)
             low, high = self.ranges[name]
-            place = (_numbers(column) / 2 - low / 2) / (high / 2 - low / 2)  # halves: the range itself may overflow
+            place = (numbers(column) / 2 - low / 2) / (high / 2 - low / 2)  # halves: the range itself may overflow
             return np.where(np.isnan(place), MISSING, place)
         codes = _places(self.categories[name], column).astype(np.float64)
         unseen = codes < 0
@@ -189,22 +190,9 @@ def _places(categories: pd.Index[Any], column: pd.Series[Any]) -> np.ndarray[Any
     return pc.index_in(asked, value_set=known).fill_null(-1).to_numpy()
 
 
-def _is_numeric(column: pd.Series[Any]) -> bool:
-    return (is_numeric_dtype(column) and not is_bool_dtype(column)) or is_datetime64_any_dtype(column)
-
-
-def _numbers(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
-    """Return a numeric column, or the days of a column of dates, ``(n,)``, float64 with NaN for a missing value."""
-    if not is_datetime64_any_dtype(column):
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    moments = column.dt.tz_convert(None) if isinstance(column.dtype, pd.DatetimeTZDtype) else column
-    seconds = moments.to_numpy("datetime64[s]").astype(np.float64)
-    return np.where(column.isna().to_numpy(), np.nan, seconds / 86_400.0)
-
-
 def _range(column: pd.Series[Any], name: str) -> tuple[float, float]:
     """Return the ends of a numeric column, after a check that they are finite."""
-    known = _numbers(column)
+    known = numbers(column)
     known = known[~np.isnan(known)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (float("nan"), float("nan"))
     if np.isinf(low) or np.isinf(high):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from krepes.views import ViewStream
 from krepes.views.holding import held
 from krepes.views.source import as_source
 
+PLACE = torch.int32
+"""Of a landmark in a whole order: half the memory of what sorting returns."""
 AT_ONCE = 2**24
 """Bytes of samples in float64 that are compared with the landmarks at a time."""
 
@@ -50,21 +52,39 @@ def rankings(
     m = len(model.landmark_ids_)
     if not 1 <= k <= m:
         raise InvalidInputError(f"k={k} landmarks were asked of m={m}: k must be between 1 and {m}.")
-    source, _ = as_source(X)
     landmarks = landmark_samples(model, landmarks)
-    encoder = model.encoder_
+    pieces: dict[str, list[Tensor]] = {}
+    for scores in compared_pieces(model, X, landmarks, seed=seed, memory_budget=memory_budget):
+        for method, values in scores.items():
+            pieces.setdefault(method, []).append(first(values, k))
+    return {method: torch.cat(found) for method, found in pieces.items()}
+
+
+def compared_pieces(
+    model: Krepes, X: Batch, landmarks: Batch, *, seed: int = 0, memory_budget: MemoryBudget | None = None
+) -> Iterator[dict[str, Tensor]]:
+    """Yield what `rankings` ranks by, for consecutive pieces of the samples.
+
+    Args:
+        model: A fitted model.
+        X: Un-augmented test samples, ``(t, ...)``.
+        landmarks: The un-augmented landmarks, ``(m, ...)``.
+        seed: Seed of the random scores.
+        memory_budget: For a piece; by default the model's.
+
+    Yields:
+        Scores by method, ``(b, m)``.
+    """
+    source, encoder = as_source(X)[0], model.encoder_
     Z_landmarks = None if encoder is None else encoder.encode(landmarks)
     generator = torch.Generator().manual_seed(seed)
-    pieces: dict[str, list[Tensor]] = {}
     for rows, attribution in attributions(model, X, memory_budget=memory_budget):
         samples = source.take(torch.arange(rows.start, rows.stop))
         Z_test = None if encoder is None else encoder.encode(samples)
         scores = compared_scores(attribution, generator=generator, Z_test=Z_test, Z_landmarks=Z_landmarks)
         if isinstance(samples, Tensor):
             scores["input distance"] = -_distances(samples, landmarks)
-        for method, values in scores.items():
-            pieces.setdefault(method, []).append(first(values, k))
-    return {method: torch.cat(found) for method, found in pieces.items()}
+        yield scores
 
 
 def first(scores: Tensor, k: int) -> Tensor:

@@ -18,8 +18,9 @@ from krepes.attribution import Attribution, attribute
 from krepes.audit.columns import ColumnUse, uses_of
 from krepes.audit.features import FeatureSpace
 from krepes.audit.labels import Labels, as_text, require_count, shared_codes
+from krepes.audit.orders import Orders
 from krepes.audit.quick import quick_influence
-from krepes.audit.rankings import held_landmarks, rankings
+from krepes.audit.rankings import held_landmarks
 from krepes.batches import Batch
 from krepes.concepts import ConceptVector
 from krepes.data.chosen import in_place
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 Pair = tuple[Labels, Labels]
 """Labels of the training rows and of the test samples, in their order."""
-DEEPEST = 50
-ORDER = ("influence", "directional", "latent cosine", "kernel", "input distance", "random")
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,13 +232,14 @@ class Study:
         return None if self.data is None else held_landmarks(self.model, self.data)
 
     @cached_property
+    def orders(self) -> Orders | None:
+        """All landmarks of every test sample by every method, or ``None`` without training data."""
+        return None if self.landmarks is None else Orders(self.model, self.X_test, self.landmarks, self.seed)
+
+    @property
     def rankings(self) -> dict[str, Tensor]:
-        """Landmarks of every test sample by every method, ``(t, K)``; nothing without training data."""
-        if self.landmarks is None:
-            return {}
-        k = min(DEEPEST, self.m)
-        found = rankings(self.model, self.X_test, k=k, landmarks=self.landmarks, seed=self.seed)
-        return {method: found[method] for method in ORDER if method in found}
+        """The first landmarks of every test sample by every method, ``(t, K)``; nothing without training data."""
+        return {} if self.orders is None else self.orders.first
 
     @cached_property
     def embeddings(self) -> tuple[Tensor, Tensor] | None:

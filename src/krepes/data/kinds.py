@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_complex_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
-from krepes.data import dates, numerals
+from krepes.data import dates, numerals, order
 from krepes.data.kept import one_by_one
 from krepes.data.values import FLAGS, NO_NUMBER, distinct, shown
 from krepes.errors import InvalidInputError
 
-Kind = Literal["numeric", "boolean", "date", "categorical", "constant", "identifier", "ignored"]
+Kind = Literal["numeric", "boolean", "date", "categorical", "ordered", "constant", "identifier", "ignored"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_CATEGORIES = 100
 """Categories of a column that are told apart one by one: the others, which are rarer, are taken together."""
@@ -68,7 +68,7 @@ def infer_kinds(frame: pd.DataFrame) -> dict[str, Guess]:
 def guess(column: pd.Series[Any]) -> Guess:
     """Return what one column seems to be."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return _of_texts(*_levels(column), parse=False)
+        return _in_order(_of_texts(*_levels(column), parse=False), column.dtype)
     if is_datetime64_any_dtype(column):
         known = column.dropna()
         if known.empty or (known.nunique() == 1 and len(known) == len(column)):
@@ -79,6 +79,14 @@ def guess(column: pd.Series[Any]) -> Guess:
     if is_numeric_dtype(column) and not is_bool_dtype(column):
         return _of_codes(column) or _of_numbers(column)
     return _of_texts(*_levels(column), parse=True)
+
+
+def _in_order(one: Guess, dtype: pd.CategoricalDtype) -> Guess:
+    """Return the guess for categories that pandas orders, with the order as its format if it can be written."""
+    if one.kind != "categorical" or not dtype.ordered:
+        return one
+    format = order.format_of(distinct(pd.Series(dtype.categories))[1])
+    return replace(one, kind="ordered", format=format) if format else one
 
 
 def _of_codes(column: pd.Series[Any]) -> Guess | None:

@@ -5,13 +5,15 @@
     date          datetimes, ISO 8601 texts, 31.12.2020          days since 1970, then as numeric
     categorical   values that repeat, codes such as 01067        one column for each, of many the most frequent; missing
                                                                  is one of them
+    ordered       categories from low to high, S < M < L         as categorical; audits compare places in the order
     constant      one value everywhere                           dropped: it tells no two rows apart
     identifier    texts that nearly all differ, row numbers      dropped: they name a row and do not describe it
     ignored       whatever the user says, such as a label        dropped
 
 Numbers and dates that are not written as every program writes them have a format beside their kind, such as
 ``"numeric 1.234,5"`` or ``"date dd/mm/yyyy"`` (see `krepes.data.numerals` and `krepes.data.dates`). What can be read in
-two ways stays text, and its note tells what to say.
+two ways stays text, and its note tells what to say. The format of an ordered column lists its values from low to high,
+as in ``"ordered S < M < L"``: no file but Parquet says so itself.
 
 Identifiers are dropped, not hashed: hash buckets would make rows alike by accident, and no explanation could name them.
 """
@@ -26,12 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
-from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 
 from krepes.data import values
-from krepes.data.column import Column
+from krepes.data.column import AUDITED, Column
 from krepes.data.files import foreign, named, require_file
 from krepes.data.frames import read_table
 from krepes.data.kinds import KINDS, Kind, format_of, infer_kinds
@@ -72,11 +72,16 @@ class Schema:
                 ``{"when": "date dd/mm/yyyy"}``.
 
         Returns:
-            The schema, one column for each of the table's.
-
-        Raises:
-            InvalidInputError: If ``override`` names a column that does not exist, or no column is left to use.
+            The schema, one column for each of the table's. An override of a column that does not exist is refused,
+            and a table of which no column is left to use.
         """
+        schema = cls.look(table, override)
+        schema.require_used()
+        return schema
+
+    @classmethod
+    def look(cls, table: Any, override: Mapping[str, str] | None = None) -> Schema:
+        """Return what `infer` does, of columns that only audits see: none has to be of use to an encoder."""
         frame, told = read_table(table), cls.from_dict(override or {})
         absent = sorted(column.name for column in told.columns if column.name not in frame.columns)
         if absent:
@@ -90,9 +95,7 @@ class Schema:
                 columns.append(Column(name, known[name].kind, "as the user said", format))
             else:
                 columns.append(Column(name, found[name].kind, found[name].note, found[name].format))
-        schema = cls(tuple(columns))
-        schema.require_used()
-        return schema
+        return cls(tuple(columns))
 
     @classmethod
     def from_dict(cls, kinds: Mapping[str, Any]) -> Schema:
@@ -201,8 +204,8 @@ class Schema:
 
         Returns:
             The used columns: numeric, boolean and date (days since 1970) as float64 with NaN where a value is missing,
-            categorical as categories of text, ``(missing)`` among them. A table that lacks a used column, or has a
-            value that is not of its column's kind, is refused.
+            categorical and ordered as categories of text, ``(missing)`` among them. A table that lacks a used column,
+            or has a value that is not of its column's kind, is refused.
         """
         return pd.DataFrame(dict(self.columns_of(table)))
 
@@ -244,26 +247,12 @@ class Schema:
             table: Whatever `read_table` takes.
 
         Returns:
-            The table; where they were texts, numeric columns of the schema are float64 and dates ``datetime64[s]``.
+            The table; where they were texts, numeric columns of the schema are float64 and dates ``datetime64[us]``;
+            ordered ones are pandas' ordered categories.
         """
         frame = read_table(table)
-        read = {column.name: column for column in self.columns if column.kind in {"numeric", "date"}}
-        texts = [name for name in frame if name in read and not _has_values(frame[name])]
-        return frame.assign(**{name: _as_values(read[name], frame[name]) for name in texts})
-
-
-def _has_values(column: pd.Series[Any]) -> bool:
-    return bool(is_numeric_dtype(column) or is_datetime64_any_dtype(column))
-
-
-def _as_values(column: Column, texts: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the numbers, or the dates, that texts stand for."""
-    found = column.read(texts)
-    if column.kind == "numeric":
-        return found
-    seconds = (found * 86_400.0).round()  # from days; without nanoseconds, dates have no first and no last year
-    moments = np.where(seconds.isna(), np.iinfo(np.int64).min, seconds).astype(np.int64).view("datetime64[s]")
-    return pd.Series(moments, index=texts.index)
+        read = {column.name: column for column in self.columns if column.kind in AUDITED}
+        return frame.assign(**{name: read[name].audited(frame[name]) for name in frame if name in read})
 
 
 def _some(names: Iterable[str]) -> str:

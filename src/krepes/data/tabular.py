@@ -2,7 +2,8 @@
 
 numeric, date   (x - mean) / scale; the median where missing, and a 0/1 indicator if training rows missed any
 boolean         0 or 1; the more frequent where missing, and an indicator likewise
-categorical     one 0/1 column for each category of training, "(missing)" among them if training rows missed any
+categorical     one 0/1 column for each category of training, "(missing)" among them if training rows missed any; an
+                ordered column likewise
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class TabularEncoder:
         schema: Kinds of the columns.
         unknown: What a category means that training rows did not have, or a missing value where they missed none:
             ``"error"``, or ``"bucket"``: a category of its own, ``(unknown)``, and the median in place of a number.
+        beside: Kinds of columns that are hidden from the encoder: kept for who audits them.
 
     Attributes:
         columns_: How each used column is encoded, once fitted.
@@ -45,12 +47,13 @@ class TabularEncoder:
         tensor([0., 1., 0., 0., 1.])
     """
 
-    def __init__(self, schema: Schema, *, unknown: Unknown = "error") -> None:
+    def __init__(self, schema: Schema, *, unknown: Unknown = "error", beside: Schema | None = None) -> None:
         if unknown not in get_args(Unknown):
             raise InvalidInputError(f"unknown={unknown!r} is not one of {', '.join(get_args(Unknown))}.")
         schema.require_used()
         self.schema = schema
         self.unknown = unknown
+        self.beside = Schema(()) if beside is None else beside
 
     def fit(self, table: Any, rows: np.ndarray[Any, Any] | None = None) -> TabularEncoder:
         """Read means, scales, ranges and categories from training rows.
@@ -65,7 +68,7 @@ class TabularEncoder:
         found: list[NumberColumn | CategoryColumn] = []
         for name, values in self.schema.columns_of(table, rows):
             kind = self.schema.used[name]
-            categorical = kind == "categorical"
+            categorical = kind in {"categorical", "ordered"}
             found.append(CategoryColumn.fit(values, self.unknown) if categorical else NumberColumn.fit(values, kind))
         self.columns_: tuple[NumberColumn | CategoryColumn, ...] = tuple(found)
         return self
@@ -109,7 +112,8 @@ class TabularEncoder:
     def to_dict(self) -> dict[str, Any]:
         """Return the fitted encoder as plain JSON values."""
         columns = [asdict(column) for column in self._fitted()]
-        return {"schema": self.schema.to_dict(), "unknown": self.unknown, "columns": columns}
+        stored = {"schema": self.schema.to_dict(), "unknown": self.unknown, "columns": columns}
+        return stored | ({"beside": self.beside.to_dict()} if self.beside.columns else {})
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> TabularEncoder:
@@ -125,7 +129,8 @@ class TabularEncoder:
             InvalidInputError: If that is not what was stored: parts are absent, of another type or do not fit.
         """
         try:
-            encoder = cls(Schema.from_dict(stored["schema"]), unknown=stored["unknown"])
+            beside = Schema.from_dict(stored.get("beside", {}))
+            encoder = cls(Schema.from_dict(stored["schema"]), unknown=stored["unknown"], beside=beside)
             encoder.columns_ = tuple(stored_column(column) for column in stored["columns"])
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
             reason = str(error) if isinstance(error, InvalidInputError) else f"{type(error).__name__}: {brief(error)}"

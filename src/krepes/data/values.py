@@ -21,6 +21,7 @@ MISSING = "(missing)"
 NO_NUMBER = ("", "nan", "na", "n/a", "null", "none")
 FLAGS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "y": 1.0, "n": 0.0, "t": 1.0, "f": 0.0, "1": 1.0, "0": 0.0}
 LONGEST_SHOWN = 40
+MOST_LISTED = 20
 
 
 def numbers(column: pd.Series[Any], format: str = "") -> pd.Series[float]:
@@ -116,6 +117,27 @@ def categories(column: pd.Series[Any]) -> pd.Series[Any]:
     merged = np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.int64)
     data = pd.Categorical.from_codes(merged[codes], categories=pd.Index(list(places), dtype="str"))
     return pd.Series(data, index=column.index, name=column.name)
+
+
+def ordered(column: pd.Series[Any], listed: Sequence[str]) -> pd.Series[Any]:
+    """Return the values as `categories` has them, after a check that each is missing or one of those that are listed.
+
+    Args:
+        column: Values of any type, ``(n,)``.
+        listed: From low to high.
+
+    Returns:
+        Texts, ``(n,)``, of pandas' categorical type.
+
+    Example:
+        >>> ordered(pd.Series(["S", None, "L"]), ["S", "M", "L"]).tolist()
+        ['S', '(missing)', 'L']
+    """
+    codes, levels = distinct(column)
+    known = np.array([*(level in set(listed) for level in levels), True])
+    shortened = listed if len(listed) <= MOST_LISTED else [*listed[: MOST_LISTED - 1], "...", listed[-1]]
+    _refuse(column, ~known[codes], f"one of {' < '.join(map(printable, shortened))}")
+    return categories(column)
 
 
 def texts_of(column: pd.Series[Any]) -> np.ndarray[Any, Any]:

@@ -1,13 +1,16 @@
-"""Columns that settings name: they must be there, and ids must name each sample once."""
+"""Columns that settings name: they must be there, ids must name each sample once, and kinds are those of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from krepes import registry
+from krepes.data.schema import Schema
+from krepes.data.tabular import TabularEncoder
 from krepes.errors import InvalidInputError
 from krepes.runs.settings import Settings, flag
 
@@ -37,6 +40,27 @@ def require_columns(frame: pd.DataFrame, settings: Settings, name: str) -> None:
         for column in columns:
             if column is not None and column not in frame:
                 raise InvalidInputError(f"{flag(key)}: {missing(name, column, list(map(str, frame.columns)))}")
+
+
+def encoding_of(frame: pd.DataFrame, settings: Settings, rows: np.ndarray[Any, Any]) -> TabularEncoder:
+    """Return how a table becomes numbers, with the kinds of the columns that the encoder does not see beside it.
+
+    Args:
+        frame: The table.
+        settings: Which columns are hidden, and the file that overrides kinds, of hidden columns too.
+        rows: Places of the training rows, ``(b,)``.
+
+    Returns:
+        The encoding; a file that names a column which does not exist, or a kind that a value is not of, is refused.
+    """
+    told = {} if settings.schema is None else Schema.from_toml(settings.schema).kinds
+    hidden = [column for column in settings.hidden if column in frame]
+    seen, apart = frame.drop(columns=hidden), {name: kind for name, kind in told.items() if name in hidden}
+    schema = Schema.infer(seen, {name: kind for name, kind in told.items() if name not in apart})
+    beside = Schema.look(frame[hidden], apart) if hidden else None
+    if beside is not None and apart:
+        beside.with_values(frame[list(apart)])  # refused now, not when the fit is done and audited
+    return TabularEncoder(schema, unknown="bucket", beside=beside).fit(seen, rows)
 
 
 def missing(name: str, column: str, known: Sequence[str]) -> str:

@@ -19,13 +19,12 @@ from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.data.arrays import open_array
 from krepes.data.frames import read_table
 from krepes.data.kept import held_bytes
-from krepes.data.schema import Schema
 from krepes.data.sentences import ENDINGS, read_sentences
 from krepes.data.spill import encoded_table
 from krepes.data.tabular import TabularEncoder
 from krepes.data.values import texts_of
 from krepes.errors import InvalidInputError
-from krepes.runs.columns import LABEL, missing, require_columns, unique_ids
+from krepes.runs.columns import LABEL, encoding_of, missing, require_columns, unique_ids
 from krepes.runs.holdout import split
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import is_run
@@ -242,10 +241,7 @@ def _table(frame: pd.DataFrame, name: str, settings: Settings, encoding: Tabular
     require_columns(frame, settings, name)
     ids = range(len(frame)) if settings.id_column is None else unique_ids(frame[settings.id_column], name)
     if encoding is None:
-        seen = frame.drop(columns=[column for column in settings.hidden if column in frame])
-        override = None if settings.schema is None else Schema.from_toml(settings.schema).kinds
-        train, _ = split(len(seen), settings)
-        encoding = TabularEncoder(Schema.infer(seen, override), unknown="bucket").fit(seen, train.numpy())
+        encoding = encoding_of(frame, settings, split(len(frame), settings)[0].numpy())
     return Dataset(name, "table", ids, table=frame, encoding=encoding)
 
 

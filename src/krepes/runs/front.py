@@ -168,7 +168,9 @@ def explain(
         "shown": min(12, held),
     }
     if table is not None:
-        material |= {"tables": (_part(table, train), _part(table, test)), "inputs": "table"}
+        assert model.encoding_ is not None
+        read = model.encoding_.schema.with_values(table)
+        material |= {"tables": (_part(read, train), _part(read, test)), "inputs": "table"}
     if isinstance(data, TokenizedTexts):
         material |= {"texts": (_taken(data.texts, train), _taken(data.texts, test)), "inputs": "text"}
         material["tokenizer"] = data.tokenizer

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from krepes.audit.columns import ColumnUse, Role
+from krepes.data.column import Column
 from krepes.data.schema import DROPPED
 from krepes.data.text import printable
 from krepes.data.values import shown
@@ -34,7 +35,7 @@ def column_uses(space: Workspace, groups: Sequence[str] = (), label: str | None 
         seen = ColumnUse(settings.text_column or "text", "seen", "text") if space.data.texts is not None else None
         beside = [ColumnUse(str(name), "judging only", "", "stands beside the samples") for name in table]
         return (*([seen] if seen else []), *beside)
-    known = {column.name: column for column in encoding.schema.columns}
+    known, apart = ({c.name: c for c in schema.columns} for schema in (encoding.schema, encoding.beside))
     judging = {label or settings.label: "the label: it judges and never reaches the fit"}
     found = []
     for name in map(str, table):
@@ -45,15 +46,20 @@ def column_uses(space: Workspace, groups: Sequence[str] = (), label: str | None 
             why = "; ".join([*filter(None, [column.note]), *also])
             found.append(ColumnUse(name, role, column.kind, why, column.told))
         elif name in settings.sensitive:
-            found.append(ColumnUse(name, "hidden", "", "sensitive: audited for what gives it away"))
+            found.append(ColumnUse(name, "hidden", _kind(apart.get(name)), "sensitive: audited for what gives it away"))
         elif name in judging:
             found.append(ColumnUse(name, "judging only", "", judging[name]))
         elif name == settings.id_column:
             found.append(ColumnUse(name, "dropped", "", "names the rows"))
         else:
             said = "groups of the audit" if name in groups else "left out as asked"
-            found.append(ColumnUse(name, "hidden", "", said))
+            found.append(ColumnUse(name, "hidden", _kind(apart.get(name)), said))
     return tuple(found)
+
+
+def _kind(column: Column | None) -> str:
+    """Return what audits take a hidden column for; of a run that did not look, nothing."""
+    return "" if column is None else column.kind
 
 
 def say_what_is_lost(dataset: Dataset, settings: Settings) -> None:

@@ -17,6 +17,7 @@ from krepes import registry
 from krepes.batches import Batch
 from krepes.data.chosen import ChosenIds
 from krepes.data.kept import rows_of
+from krepes.data.schema import Schema
 from krepes.data.tokenizer import Tokenizer
 from krepes.data.tokens import TokenizedTexts
 from krepes.errors import InvalidInputError
@@ -137,10 +138,16 @@ class Workspace:
             rows_of(self.data.table[columns], self.train.numpy()),
             rows_of(self.asked.table[columns], self.test.numpy()),
         )
-        if self.data.encoding is None:
-            return found
-        schema = self.data.encoding.schema
-        return schema.with_values(found[0]), schema.with_values(found[1])
+        return self.schema.with_values(found[0]), self.schema.with_values(found[1])
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Kinds of the original columns: as the fit took them, hidden ones too, and others as they look."""
+        assert self.data.table is not None
+        encoding = self.data.encoding
+        known = () if encoding is None else (*encoding.schema.columns, *encoding.beside.columns)
+        other = self.data.table.drop(columns=[column.name for column in known], errors="ignore")
+        return Schema((*known, *(() if other.columns.empty else Schema.look(other).columns)))
 
     @property
     def hidden(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Class coverage: how many of the strongest landmarks does it take to meet every class?
 
 One draw of landmarks is one case. Over random halves of them, each with a step of its own, the mean is compared with
-that of shuffled classes, where the step costs no pass over the data.
+that of shuffled classes, where the step costs no pass over the data; where there are none the table says why.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.coverage import Coverage, class_coverage, coverage_of_draws
 from krepes.audit.halves import half_models
 from krepes.audit.study import Study
-from krepes.audit.wording import listing, number, percent
+from krepes.audit.wording import listing, number, percent, text
+from krepes.data.text import printable
 from krepes.engine.init import ENCODER
 from krepes.errors import ConvergenceWarning, KrepesError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 STRONGEST, RANDOM, ABSENT = "strongest first", "random order", "no landmark"
 HALVES, SHUFFLED, MET = "halves, strongest first", "halves, shuffled classes", "halves that meet every class"
+UNDRAWN = "halves, not drawn"
 DRAWS, LARGEST, LOOSE, SURE = 10, 100_000, 1e-3, 0.05
 """Random halves of the landmarks, the most coefficients of the step of each, its residual, and a p that is sure."""
 
@@ -46,25 +48,42 @@ def measure(study: Study) -> Exhibit:
 
 
 def _over_halves(study: Study) -> tuple[tuple[Any, ...], ...]:
-    """Return the mean over random halves of the landmarks with its p, and that of shuffled classes; nothing if dear."""
+    """Return the mean over random halves of the landmarks with its p, and that of shuffled classes; else why not."""
     model, nothing = study.model, float("nan")
     assert study.label_of is not None
-    if model.moments_ is None or model.init == ENCODER or model.solution_.theta.numel() > LARGEST:
-        return ()
+    why = _too_dear(study)
+    if why:
+        return (_undrawn(why),)
     train, _ = study.label_of
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the order of strengths needs no exact step
             halves = list(half_models(model, DRAWS, seed=study.seed, tol=max(model.tol, LOOSE)))
-    except KrepesError:  # a half spans fewer directions than the model has, or its step cannot be taken
-        return ()
+    except KrepesError as error:  # a half spans fewer directions than the model has, or its step cannot be taken
+        said = str(error).partition(". ")[0].removesuffix(".")
+        return (_undrawn(f"a half of the landmarks has no step of its own ({printable(said)})"),)
     labels, classes = study.of_landmarks(train), len(set(study.of_landmarks(train)))
     mean, chance, p = coverage_of_draws(halves, labels, classes=train, seed=study.seed)
     met = sum(len({labels[i] for i in kept.tolist()}) == classes for kept, _ in halves)
     if not met:
-        return ()
+        return (_undrawn(f"none of {DRAWS} halves of the {study.m} landmarks meets every class"),)
     rest = (nothing, nothing)
     return (HALVES, "", mean, *rest, p), (SHUFFLED, "", chance, *rest, nothing), (MET, "", float(met), *rest, nothing)
+
+
+def _too_dear(study: Study) -> str:
+    """Return why halves of the landmarks would cost too much, or nothing if they do not."""
+    model = study.model
+    if model.init == ENCODER:
+        return "the model starts at the encoder, and a half would have to be fitted to it anew"
+    if model.moments_ is None:
+        return "the objective compares rows, and each half would take passes over the data"
+    size = model.solution_.theta.numel()
+    return "" if size <= LARGEST else f"the step has {size:,} coefficients, and halves are tried up to {LARGEST:,}"
+
+
+def _undrawn(why: str) -> tuple[Any, ...]:
+    return (UNDRAWN, why, *(float("nan"),) * 4)
 
 
 def _known(*values: float | None) -> tuple[float, ...]:
@@ -85,8 +104,10 @@ def sentence(table: pd.DataFrame) -> str:
 
 
 def _halves_in_words(table: pd.DataFrame) -> str:
-    """Return what random halves of the landmarks say, or nothing where they were not tried."""
+    """Return what random halves of the landmarks say, or why they were not drawn."""
     of = table.set_index("order")
+    if UNDRAWN in of.index:
+        return f" What it takes with other landmarks was not drawn: {text(of['class'][UNDRAWN], 300)}."
     if HALVES not in of.index:
         return ""
     mean, chance, met = (float(of["estimate"][order]) for order in (HALVES, SHUFFLED, MET))
@@ -111,10 +132,20 @@ def verdict(table: pd.DataFrame) -> Verdict:
 def views(table: pd.DataFrame) -> tuple[View, ...]:
     """Return the numbers of landmarks, and the classes without any."""
     rows = tuple(
-        (row["order"], row["class"] or "all", Estimate(row["estimate"], *_ends(row)))
-        for _, row in table[table["order"] != MET].iterrows()
+        (row["order"], row["class"] or "all", Estimate(row["estimate"], *_ends(row)), _p(row["p"]))
+        for _, row in table[~table["order"].isin([MET, UNDRAWN])].iterrows()
     )
-    return (View("Landmarks needed to meet every class", ("order", "class", "landmarks"), rows),)
+    left_out = tuple(
+        (UNDRAWN, "all", f"not drawn: {text(why, 300)}", "–") for why in table[table["order"] == UNDRAWN]["class"]
+    )
+    heads = ("order", "class", "landmarks", "p")
+    return (
+        View("Landmarks needed to meet every class; p: share of chance that needs no more", heads, rows + left_out),
+    )
+
+
+def _p(value: float) -> str:
+    return "–" if pd.isna(value) else number(float(value), 2)
 
 
 def _ends(row: pd.Series[float]) -> tuple[float | None, float | None]:

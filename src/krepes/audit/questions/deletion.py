@@ -6,11 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import torch
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
-from krepes.audit.deletions import ANY, deletion_readings_of
+from krepes.audit.deletions import ANY, PIECE, deletion_drops, deletion_table
 from krepes.audit.study import Study
-from krepes.audit.wording import METHODS, count, percent, points, text
+from krepes.audit.wording import METHODS, count, number, percent, points, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,13 +22,17 @@ VOTES = {"uniform": "equal votes", "weighted": "votes weighted by cosine"}
 
 def measure(study: Study) -> Exhibit:
     """Return the loss of confidence for every ranking of landmarks, under every reading of vote and deletion."""
-    assert study.label_of is not None and study.embeddings is not None
+    assert study.label_of is not None and study.embeddings is not None and study.orders is not None
     delete = max(1, min(DELETED, study.m // 3))
     voters = max(1, min(VOTERS, study.m - delete))
     truth = study.of_landmarks(study.label_of[0])
     E_test, E_landmarks = study.embeddings
-    found = deletion_readings_of(study.rankings, E_test, E_landmarks, truth, k=voters, delete=delete, seed=study.seed)
-    table = found.assign(voters=voters, asked=delete)
+    generator = torch.Generator().manual_seed(study.seed)
+    found = [
+        deletion_drops(ranked, E_test[part], E_landmarks, truth, k=voters, delete=delete, generator=generator)
+        for part, ranked in study.orders.pieces(PIECE)
+    ]
+    table = deletion_table(found).assign(voters=voters, asked=delete)
     return Exhibit(table, {"Confidence lost by deletion": partial(_draw, plain_reading(table))})
 
 
@@ -80,10 +85,16 @@ def _view(part: pd.DataFrame, *, folded: bool) -> View:
     caption = (
         f"Confidence of a {int(first['voters'])}-NN ({percent(first['before'])} before) lost with "
         f"{count(int(first['asked']), 'landmark')}, by what ranks them: {VOTES[first['vote']]}, landmarks of "
-        f"{'any' if first['among'] == ANY else 'the predicted'} class"
+        f"{'any' if first['among'] == ANY else 'the predicted'} class{_fewer(part)}"
     )
     heads = ("ranked by", "confidence lost", "times random", "times random of the same classes")
     return View(caption, heads, rows, folded)
+
+
+def _fewer(part: pd.DataFrame) -> str:
+    """Return how many landmarks were deleted on average, where a class has fewer than were asked for."""
+    mean, asked = float(part["deleted"].min()), int(part["asked"].iloc[0])
+    return "" if mean > asked - 1e-9 else f" (some classes have fewer than {asked}: {number(mean)} on average)"
 
 
 def _draw(table: pd.DataFrame) -> Figure:

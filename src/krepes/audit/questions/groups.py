@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
+from krepes.audit.grouping import groupings
 from krepes.audit.groups import CrossGroup, cross_group
+from krepes.audit.labels import shared_codes
 from krepes.audit.shuffles import LEVEL
 from krepes.audit.study import Study
 from krepes.audit.wording import METHODS, number, percent, quoted, text
@@ -17,17 +19,33 @@ from krepes.audit.wording import METHODS, number, percent, quoted, text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST = 50
+"""Groups of a column that are crossed with one another: p of a matrix of 390 by 390 would take gigabytes."""
+LEFT_OUT = "left out"
+
 
 def measure(study: Study) -> Exhibit:
     """Return the attribution between groups, for every way of grouping and every ranking."""
     frames, figures = [], {}
-    for name, (train, test) in study.groups.items():
-        matrices = cross_group(study.rankings, study.of_landmarks(train), test, seed=study.seed)
+    for name, (train, test) in groupings(study).items():
+        of_landmarks = study.of_landmarks(train)
+        size = len(shared_codes(landmarks=of_landmarks, test=test)[0])
+        if size > MOST:
+            frames.append(_left_out(name, size, study.by_flags))
+            continue
+        matrices = cross_group(study.rankings, of_landmarks, test, seed=study.seed)
         frames += [matrix.to_frame().assign(grouping=name, method=method) for method, matrix in matrices.items()]
         figures[f"Grouped by {text(name)}"] = partial(_draw, matrices["influence"])
     table = pd.concat(frames, ignore_index=True)
     first = ["grouping", "method", "group", "landmark_group"]
     return Exhibit(table[[*first, *(column for column in table if column not in first)]], figures)
+
+
+def _left_out(name: str, size: int, by_flags: bool) -> pd.DataFrame:
+    """Return the row of a way of grouping that has too many groups to cross them."""
+    told = "name it by --group" if by_flags else "pass it in groups="
+    note = f"{size:,} groups, of which at most {MOST} are crossed: make a column of fewer values and {told}"
+    return pd.DataFrame({"grouping": [name], "method": LEFT_OUT, "group": "", "landmark_group": "", "note": note})
 
 
 def in_group(matrix: pd.DataFrame) -> tuple[float, float, int]:
@@ -59,8 +77,14 @@ def ours(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """Return, for every way of grouping, the share anchored in the own group and who leans on whom."""
-    return " ".join(_sentence(name, matrix) for name, matrix in ours(table).items())
+    """Return, for every way of grouping, the share anchored in the own group and who leans on whom; else why not."""
+    return " ".join([*(_sentence(name, matrix) for name, matrix in ours(table).items()), *_reasons(table)])
+
+
+def _reasons(table: pd.DataFrame) -> list[str]:
+    """Return a sentence for each way of grouping that was left out."""
+    left = table[table["method"] == LEFT_OUT]
+    return [f"{text(row['grouping'])} is left out: it has {row['note']}." for _, row in left.iterrows()]
 
 
 def _sentence(name: str, matrix: pd.DataFrame) -> str:
@@ -85,9 +109,11 @@ def numbers(table: pd.DataFrame) -> dict[str, float]:
     return {f"anchored in the own {name}": in_group(matrix)[0] for name, matrix in ours(table).items()}
 
 
-def headline(table: pd.DataFrame) -> tuple[str, str]:
+def headline(table: pd.DataFrame) -> tuple[str, str] | None:
     """Return who leans on whom in the grouping that the encoder separates best, or else how well it does."""
     found = ours(table)
+    if not found:
+        return None
     name = max(found, key=lambda name: in_group(found[name])[0] - in_group(found[name])[1])
     share, expected, _ = in_group(found[name])
     pair = strongest_lean(found[name])
@@ -105,8 +131,12 @@ def verdict(table: pd.DataFrame) -> Verdict:
 def views(table: pd.DataFrame) -> tuple[View, ...]:
     """Return own-group anchoring beside the baselines, then all pairs of groups, for every way of grouping."""
     found: list[View] = []
-    for name, part in table.groupby("grouping", sort=False):
+    for name, part in table[table["method"] != LEFT_OUT].groupby("grouping", sort=False):
         found += [_own(str(name), part), _pairs(str(name), part[part["method"] == "influence"])]
+    left = table[table["method"] == LEFT_OUT]
+    if len(left):
+        rows = tuple((text(row["grouping"]), row["note"]) for _, row in left.iterrows())
+        found.append(View("Columns that were left out", ("column", "why"), rows))
     return tuple(found)
 
 
@@ -163,6 +193,8 @@ def _draw(found: CrossGroup) -> Figure:
 def plain(table: pd.DataFrame) -> str:
     """Return who leans on whom in the grouping that is separated best, or how far it is separated."""
     found = ours(table)
+    if not found:
+        return sentence(table)
     name = max(found, key=lambda name: (strongest_lean(found[name]) is not None, _excess(found[name])))
     share, expected, _ = in_group(found[name])
     pair = strongest_lean(found[name])
@@ -180,7 +212,7 @@ def plain(table: pd.DataFrame) -> str:
 
 def strength(table: pd.DataFrame) -> float:
     """Return how far above chance samples are anchored in their own group."""
-    return max(_excess(matrix) for matrix in ours(table).values())
+    return max((_excess(matrix) for matrix in ours(table).values()), default=-0.9)
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from krepes.attribution import attributions
 from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Unit, Verdict, View
 from krepes.audit.features import agreement
+from krepes.audit.grouping import groupings
 from krepes.audit.groups import anchoring_test
 from krepes.audit.labels import shared_codes
 from krepes.audit.permutation import PermutationTest, agreement_test, carrier_test, holm
@@ -40,7 +41,7 @@ ENCODER, SURROGATE, INPUT = "encoder", "surrogate", "input"
 
 def measure(study: Study) -> Exhibit:
     """Return every way in which each hidden column shows, with its null."""
-    rows = [row for name, pair in study.groups.items() if name in study.hidden for row in _of(study, name, pair)]
+    rows = [row for name, pair in groupings(study).items() if name in study.hidden for row in _of(study, name, pair)]
     return Exhibit(pd.DataFrame(rows, columns=COLUMNS))
 
 
