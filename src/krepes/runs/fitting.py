@@ -28,10 +28,10 @@ from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
 from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.losses import require_loss
-from krepes.runs.place import claimed
+from krepes.runs.place import claimed, require_free
 from krepes.runs.recipe import RECIPE, Recipe, on_the_spot, recipe_of
 from krepes.runs.settings import Settings, flag
-from krepes.runs.store import ROWS, read_manifest, require_ours, rows_folder
+from krepes.runs.store import ROWS, read_manifest, rows_folder
 from krepes.runs.suiting import suited_to_kind, suited_to_number
 from krepes.runs.uses import say_what_is_lost
 from krepes.runs.within import beside_held, within_budget
@@ -71,7 +71,7 @@ def fit(
     us, settings = current(), completed(settings)
     progress = progress and us.first
     if us.first:
-        require_ours(folder)
+        require_free(folder)
     dataset = open_dataset(settings)
     settings = suited_to_kind(settings, dataset)
     train, test = split(dataset.n, settings)
