@@ -237,6 +237,20 @@ def test_given_weights_are_compared_and_never_trained(tmp_path, monkeypatch):
     assert again.curve["collapsed"].tolist() == ["", ""], "a file that was changed is read again"
 
 
+def test_given_weights_that_do_not_take_the_samples_are_refused_as_a_fit_refuses_them(tmp_path):
+    path = tmp_path / "narrow.safetensors"
+    save_weights(nn.Sequential(nn.Flatten(), nn.Linear(5, 8)), path)
+    settings = replace(SMALL, encoder=f"{__name__}:narrow", encoder_options={})
+    with pytest.raises(InvalidInputError, match=r"--over weights=.*--encoder: the encoder does not take samples of"):
+        select(settings, "weights", [str(path)], tmp_path / "grid", **quiet)
+    assert not (tmp_path / "grid").exists()
+
+
+def narrow():
+    """Return an encoder of five numbers, for samples that have more."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(5, 8))
+
+
 def test_an_objective_without_moments_is_judged_by_samples(tmp_path, trainings):
     settings = replace(SMALL, objective="simclr", max_rows=60, m=10, damping=1.0)
     assert select(settings, "temperature", [0.2], tmp_path / "grid", **quiet).curve["rankme"].notna().all()
