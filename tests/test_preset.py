@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import krepes
 from krepes.audit.features import FeatureSpace
 from krepes.cli.app import app
+from krepes.cli.fit import summary
 from krepes.encoders import MLP, TextEncoder
 from krepes.errors import InvalidInputError
 from krepes.kernels import RBF
@@ -185,6 +186,17 @@ def test_a_size_that_was_given_is_refused_and_leaves_no_run_folder(given, words,
         with pytest.raises(InvalidInputError, match=words):
             fit(told, tmp_path / "runs" / "run", progress=False)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("unit", ["relative", "absolute"])
+def test_the_damping_that_a_fit_shows_is_the_one_that_it_takes(unit, tmp_path):
+    settings = Settings(data="applicants", m=20, h=4, damping_unit=unit, **FEW)
+    first = fit(settings, tmp_path / "auto", progress=False)
+    shown = summary(first)["damping"]
+    again = fit(dataclasses.replace(settings, damping=shown), tmp_path / "given", progress=False)
+    wanted = first.model.solution_.damping_absolute
+    assert again.model.solution_.damping_absolute == pytest.approx(wanted) and wanted != pytest.approx(1)
+    assert summary(again)["damping"] == pytest.approx(shown)
 
 
 def test_a_copy_of_settings_knows_what_its_preset_gave(tmp_path):
