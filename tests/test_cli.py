@@ -248,6 +248,7 @@ def test_arrays_and_a_users_own_encoder(tmp_path, monkeypatch):
 
 ERRORS = {
     "no such data": (["fit", "nowhere.csv"], "is no file, no folder and no data set"),
+    "a file that is not read": (["fit", "ARCHIVE"], "its ending .npz is not read. What is read: tables .csv"),
     "no such row": (["explain", "RUN", "--row", "p999"], "there is no row 'p999' among the 240"),
     "one row": (["influence", "RUN", "--row", "p1"], "--row was given 1 times: pass it twice"),
     "no file of outcomes": (["influence", "RUN", "--outcomes", "none.txt"], "there is no file of this name"),
@@ -264,9 +265,10 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_leave_with_code_two_and_say_what_to_do(name, run, table, monkeypatch, capsys):
+def test_errors_leave_with_code_two_and_say_what_to_do(name, run, table, tmp_path, monkeypatch, capsys):
     arguments, words = ERRORS[name]
-    named = {"RUN": str(run), "TABLE": str(table)}
+    np.savez(tmp_path / "x.npz", x=np.zeros((5, 3)))
+    named = {"RUN": str(run), "TABLE": str(table), "ARCHIVE": str(tmp_path / "x.npz")}
     monkeypatch.setattr("sys.argv", ["krepes", *[named.get(argument, argument) for argument in arguments]])
     with pytest.raises(SystemExit) as left:
         main()

@@ -104,6 +104,7 @@ LAYERS = [
     "runs.dataset",
     "runs.fingerprint",
     "runs.augment",
+    "runs.suiting",
     "runs.within",
     "runs.losses",
     "runs.encoder",

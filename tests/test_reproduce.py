@@ -29,11 +29,12 @@ from krepes.reproduce import (
     reproduce,
     write_page,
 )
+from krepes.reproduce import trial as trial_module
 from krepes.reproduce.base import retell
 from krepes.reproduce.claims import Claim, Reading
 from krepes.reproduce.page import told
 from krepes.reproduce.probes import ModelProbe
-from krepes.reproduce.stored import REPOSITORY
+from krepes.reproduce.stored import REPOSITORY, end_retraining
 from krepes.reproduce.tables import markdown, wide
 from krepes.reproduce.trial import Trial
 from krepes.runs.settings import Settings
@@ -239,6 +240,70 @@ def test_an_encoder_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
         trial.experiment("digits")
     assert trial.fit(first).n_samples_ == 60 and trial.fit(first, rows=20).n_samples_ == 20
     assert trial.fit(first, objective="simclr").n_samples_ == 30
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """How often an encoder was trained; the third training is interrupted."""
+    settings = Settings(data="digits", max_rows=60, epochs=1, encoder="mlp", encoder_options={"width": 8, "out": 4})
+    monkeypatch.setattr("krepes.reproduce.trial.recipe", lambda data, loss, **_: replace(settings, loss=loss))
+    monkeypatch.setattr("krepes.reproduce.base.commit_of_code", lambda: "abc")
+    begun, train = [], trial_module.train_encoder
+
+    def watched(settings, *rest, **options):
+        begun.append(settings.training_loss)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return train(settings, *rest, **options)
+
+    monkeypatch.setattr(trial_module, "train_encoder", watched)
+    return begun
+
+
+def of_an_encoder(loss):
+    def run(trial):
+        made = trial.experiment("digits", loss)
+        return Findings(pd.DataFrame({"data": ["a"], "method": ["ours"], "value": [float(len(made.test))]}))
+
+    return run
+
+
+def test_a_call_with_retrain_trains_once_for_all_that_it_runs_and_anew_in_the_next(tmp_path, three_seeds, trainings):
+    first, other = toy(of_an_encoder("barlow_twins")), replace(toy(of_an_encoder("vicreg")), name="other")
+    reproduce(first, "quick", None, tmp_path)
+    reproduce(first, "quick", None, tmp_path, retrain=True)
+    assert trainings == ["barlow_twins"] * 2, "once for three seeds, though an earlier call had trained it"
+    ends = [begin(target, "quick", None, tmp_path, retrain=True) for target in (first, other)]
+    with pytest.raises(KeyboardInterrupt):
+        ends[0]()
+    ends = [begin(target, "quick", None, tmp_path, retrain=True) for target in (first, other)]
+    for end in ends:
+        end()
+    assert trainings[2:] == ["barlow_twins", "barlow_twins", "vicreg"], "the third was interrupted, and is done again"
+    begin(other, "quick", None, tmp_path, retrain=True)()
+    assert len(trainings) == 5, "the call has not ended: it shares what it has trained"
+    folders = {path.name: path for path in (tmp_path / "encoders-retrained").iterdir()}
+    assert set(folders) == {"1", "2"} and (folders["2"] / "unfinished").read_text() == "abc"
+    end_retraining(tmp_path)
+    reproduce(other, "quick", None, tmp_path, retrain=True)
+    assert trainings[5:] == ["vicreg"] and not list(tmp_path.rglob("unfinished"))
+
+
+def test_retrain_helps_where_a_file_is_damaged(tmp_path, three_seeds, trainings):
+    scale = SCALES["quick"]
+    for folder, retrain in ((tmp_path / "encoders", False), (tmp_path / "own", True)):
+        trial = Trial(scale, 0, None, folder, retrain=retrain)
+        trainings.clear()
+        trial.experiment("digits", "vicreg")
+        weights = folder / "digits-vicreg-quick.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-2] + b"ab")
+        if not retrain:
+            with pytest.raises(InvalidInputError, match="or pass --retrain"):
+                trial.experiment("digits", "vicreg")
+            continue
+        trial.experiment("digits", "vicreg")
+        trial.experiment("digits", "vicreg")
+        assert trainings == ["vicreg"] * 2
 
 
 def test_models_that_share_a_kernel_are_probed_over_the_same_rows(tmp_path, monkeypatch):

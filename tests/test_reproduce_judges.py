@@ -306,7 +306,8 @@ def test_readings_of_table_2_look_at_their_own_labels_and_setting(labels, settin
         table = pd.DataFrame(consistent_rows((setting, labels), **changed), columns=columns).assign(spread=0.0, seeds=3)
         table.loc[table["k"] == 2, ["mean", "paper"]] = [0.0, None]  # what the paper does not print decides nothing
         told = [decide(claim, table) for claim in TARGETS["consistency"].claims]
-        return [[r["name"] for r in claim["readings"] if not r["holds"]] for claim in told]
+        readings = [[r for r in claim["readings"] if consistency_claims.UNLIKE not in r["name"]] for claim in told]
+        return [[r["name"] for r in of if not r["holds"]] for of in readings]
 
     name = f"{setting}: {consistency_claims.NAMES[labels]}"
     hit = [name] if labels == consistency_claims.TRUE else []
@@ -314,6 +315,18 @@ def test_readings_of_table_2_look_at_their_own_labels_and_setting(labels, settin
     assert failing(**{"latent cosine": 0.85}) == 2 * [[], [], [], [name], []]
     assert failing(influence=0.79) == 2 * [[], [], [], [], [name]]
     assert failing(influence=0.5) == 2 * [[name], [name], hit, [name], [name]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "method"), [("predicted / predicted", "influence"), ("true / true", "latent cosine")]
+)
+def test_a_lead_of_columns_that_other_labels_judge_is_told_as_such(labels, method):
+    at, columns = (consistency_claims.DEFAULT, labels), [*consistency_claims.KEYS, "mean", "paper"]
+    for value, holds in ((0.5 if method == "influence" else 0.9, False), (0.7, True)):
+        table = pd.DataFrame(consistent_rows(at, **{method: value}), columns=columns).assign(spread=0.0, seeds=3)
+        told = decide(TARGETS["consistency"].claims[3], table)["readings"]
+        found = {reading["name"]: reading["holds"] for reading in told}
+        assert found[f"{consistency_claims.DEFAULT}: {consistency_claims.UNLIKE}"] is holds
 
 
 @pytest.mark.parametrize(("kernel", "holds"), [(1.69, False), (1.71, True), (2.29, True), (2.31, False)])

@@ -1,5 +1,6 @@
 """Selection without labels: an encoder per value, where each value goes, what is kept, and what is never picked."""
 
+import copy
 import json
 import math
 from dataclasses import replace
@@ -12,7 +13,7 @@ from torch import nn
 
 from krepes.audit import select_by_spectrum, view_retrieval
 from krepes.audit import selection as criteria
-from krepes.audit.selection import CRITERIA, RECOMMENDED, alarm, choose, encoder_criteria
+from krepes.audit.selection import CRITERIA, RECOMMENDED, alarm, choose, encoder_criteria, spread_of
 from krepes.encoders import MLP, CollapsedEncoderError, FrozenEncoder, save_weights
 from krepes.errors import InvalidInputError, RunFolderError
 from krepes.model import Krepes
@@ -105,6 +106,36 @@ def test_views_that_are_all_alike_find_nobody_and_fill_one_dimension():
 def test_the_alarm_asks_less_of_few_dimensions():
     assert alarm(0.5, 2.9, 64) == "2.9 of 64 dimensions, below 3" and not alarm(0.5, 3.1, 64)
     assert not alarm(0.5, 1.3, 2) and alarm(0.5, 1.2, 2)
+
+
+@pytest.mark.parametrize("moved", [1, 3])
+def test_a_large_constant_in_a_few_dimensions_is_no_collapse(encoder, stream, moved):
+    before = encoder_criteria(FrozenEncoder(encoder), stream)
+    for constant in (5.0, 1000.0, -1e4):
+        other = copy.deepcopy(encoder)
+        with torch.no_grad():
+            other.layers[-1].bias[:moved] += constant
+        after = encoder_criteria(FrozenEncoder(other), stream)
+        assert not before["collapsed"] and not after["collapsed"]
+        assert after["spread"] == pytest.approx(before["spread"], rel=0.5)
+        assert after["retrieval"] == before["retrieval"]
+        assert after["encoder_rankme"] == pytest.approx(before["encoder_rankme"])
+
+
+def test_embeddings_that_fell_to_a_point_are_a_collapse_with_or_without_offsets(generator):
+    noise = torch.randn(500, 16, generator=generator).double()
+    point = torch.randn(16, generator=generator).double() + 2
+    gone = {"near a point": point + 0.02 * noise, "zero": torch.zeros(500, 16), "float noise": point + 1e-7 * noise}
+    gone["float noise beside a constant"] = torch.eye(16)[0].double() * 100 + 1e-8 * noise
+    sizes = torch.logspace(-4, 1, 16).double()  # as of smooth units that are nearly off
+    gone["at every size"] = sizes * (1 + 0.02 * noise)
+    for name, Z in gone.items():
+        assert alarm(spread_of(Z), 16, 16).startswith("spread"), name
+        offset = Z.clone()
+        offset[:, :3] += 50
+        assert name in {"zero"} or alarm(spread_of(offset), 16, 16).startswith("spread"), name
+    off = torch.cat([torch.zeros(500, 40), noise], 1)  # most units never speak
+    assert spread_of(off) == pytest.approx(float(off.std(0).mean() / off.square().mean().sqrt()), rel=1e-6)
 
 
 CURVE = pd.DataFrame({
@@ -235,6 +266,20 @@ def test_given_weights_are_compared_and_never_trained(tmp_path, monkeypatch):
     save_weights(alive, paths[0])
     again = select(SMALL, "weights", [str(path) for path in paths], tmp_path / "grid", **quiet)
     assert again.curve["collapsed"].tolist() == ["", ""], "a file that was changed is read again"
+
+
+def test_given_weights_that_do_not_take_the_samples_are_refused_as_a_fit_refuses_them(tmp_path):
+    path = tmp_path / "narrow.safetensors"
+    save_weights(nn.Sequential(nn.Flatten(), nn.Linear(5, 8)), path)
+    settings = replace(SMALL, encoder=f"{__name__}:narrow", encoder_options={})
+    with pytest.raises(InvalidInputError, match=r"--over weights=.*--encoder: the encoder does not take samples of"):
+        select(settings, "weights", [str(path)], tmp_path / "grid", **quiet)
+    assert not (tmp_path / "grid").exists()
+
+
+def narrow():
+    """Return an encoder of five numbers, for samples that have more."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(5, 8))
 
 
 def test_an_objective_without_moments_is_judged_by_samples(tmp_path, trainings):

@@ -1,11 +1,12 @@
 """Settings under one name. Defaults are ours; ``paper`` is what the KREPES paper's own text says, as far as it goes.
 
-What a person passes beats a preset. Importing this imports no torch, for settings and help need it.
+What a person passes beats a preset, and what a preset alone says gives way to the data (`krepes.runs.suiting`).
+Importing this imports no torch, for settings and help need it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,22 @@ ARGUMENTS = {"kernel": "kernel_kind"}
 """Settings that `krepes.Krepes` calls by another name; ``damping_unit`` becomes ``relative``."""
 NOT_OF_A_MODEL = ("augment", "agreement")
 """Settings of views and audits: in Python these are objects of their own."""
+
+
+class PresetName(str):
+    """The name of a preset in settings, with what it gave them: a copy of the settings tells it from what people gave.
+
+    Attributes:
+        gave: Values by the name of the setting; options of the objective are those that it added.
+    """
+
+    gave: Mapping[str, Any]
+
+    def __new__(cls, name: str, gave: Mapping[str, Any] | None = None) -> PresetName:
+        """Return the name; without ``gave`` that of a preset whose values were all given by a person."""
+        made = super().__new__(cls, name)
+        made.gave = gave or {}
+        return made
 
 
 @dataclass(frozen=True)
@@ -38,38 +55,29 @@ class Preset:
         """Return the settings of the preset, overridden by those that were given.
 
         Args:
-            given: Settings by name; a value of ``None`` means not given.
+            given: Settings by name; a value of ``None`` means not given. In a copy of settings, what the preset gave
+                the first ones is not given either, so that another objective gets the options for it.
 
         Returns:
             All of them. Options of the objective are merged one by one. What a given setting leaves without meaning is
             left out: a dimension of our own where the encoder's is taken, the first view's recipe where a second view
-            is named.
+            is named. The name of the preset knows what it gave.
         """
-        chosen = {name: value for name, value in given.items() if value is not None}
+        told = _told(given)
+        chosen = {name: value for name, value in told.items() if value is not None}
         mine = dict(self.values)
         if chosen.get("init") == "encoder":
             del mine["h"]
         if chosen.get("second_augment") or chosen.get("augment_options"):
             del mine["augment"]
-        found = {**given, **mine, **chosen}
+        found = {**told, **mine, **chosen}
+        gave = {name: value for name, value in mine.items() if name not in chosen}
         options = self.objectives.get(found.get("objective", "barlow_twins"), {})
-        told = found.get("objective_options", {})
-        return {**found, "objective_options": {**options, **told} if isinstance(told, dict) else told}
-
-    def options_for(self, objective: str, before: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of an objective that takes the place of another: the preset's for that one go with it.
-
-        Args:
-            objective: The new one.
-            before: The old one.
-            options: Of the old one, as `merged` left them.
-
-        Returns:
-            What a person gave, over what the preset has for the new one.
-        """
-        old = self.objectives.get(before, {})
-        given = {name: value for name, value in options.items() if name not in old or value != old[name]}
-        return {**self.objectives.get(objective, {}), **given}
+        own = chosen.get("objective_options", {})
+        if isinstance(own, dict):
+            gave["objective_options"] = {name: value for name, value in options.items() if name not in own}
+            found["objective_options"] = {**options, **own}
+        return {**found, "preset": PresetName(self.name, gave)}
 
     def objective(self, name: str, **options: Any) -> Any:
         """Return the objective with the preset's options, overridden by ``options``."""
@@ -148,7 +156,33 @@ presets = {preset.name: preset for preset in (PAPER,)}
 """Presets by name."""
 
 
-def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the values of the preset that they name, if they name one that there is."""
-    name = given.get("preset")
-    return presets[name].merged(given) if isinstance(name, str) and name in presets else dict(given)
+def _told(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that the preset gave before, in the settings that these are a copy of."""
+    gave = given_by(given.get("preset"))
+    told = {name: value for name, value in given.items() if name not in gave or value != gave[name]}
+    options, added = told.get("objective_options"), gave.get("objective_options", {})
+    if isinstance(options, dict):
+        told["objective_options"] = {
+            name: value for name, value in options.items() if name not in added or value != added[name]
+        }
+    return told
+
+
+def given_by(preset: str | None) -> Mapping[str, Any]:
+    """Return what the preset of some settings gave them, by the name of the setting: no person asked for it."""
+    return preset.gave if isinstance(preset, PresetName) else {}
+
+
+def construct(init: Callable[..., None], made: Any, values: Mapping[str, Any]) -> None:
+    """Construct settings with the values of the preset that they name, if they name one that there is.
+
+    Args:
+        init: The constructor.
+        made: What it fills.
+        values: As they were given.
+    """
+    name = values.get("preset")
+    found = presets[name].merged(values) if isinstance(name, str) and name in presets else dict(values)
+    init(made, **found)
+    if isinstance(found.get("preset"), PresetName):  # validation makes plain text of it
+        object.__setattr__(made, "preset", found["preset"])

@@ -44,6 +44,9 @@ RECOMMENDED = "retrieval"
 OF_ENCODER = ("encoder_rankme", "retrieval")
 LEAST_SPREAD, LEAST_RANKME = 0.05, 3.0
 """Limits of the alarm: the deviation of the embeddings as a part of their size, and the dimensions that they fill."""
+OFFSET, RESOLUTION = 5.0, 8 * torch.finfo(torch.float32).eps
+"""A dimension is a mere offset if it hardly varies and is so many times the median size; what is left when offsets are
+taken out must vary by more than the rounding of float32 numbers of the whole size."""
 RANKED, RETRIEVED, DRAWS, CHUNK = 2000, 1000, 4, 64
 """Samples that RankMe and retrieval look at, at most; draws of views for retrieval; samples embedded at once."""
 
@@ -100,17 +103,49 @@ def encoder_criteria(encoder: FrozenEncoder, stream: ViewStream) -> dict[str, An
 
     Returns:
         ``encoder_rankme`` of centred embeddings of un-augmented samples; ``retrieval`` of one view by the other, not a
-        number if there is one view; ``spread``, the mean deviation of those embeddings as a part of their size; and
-        ``collapsed``, what the alarm says.
+        number if there is one view; ``spread``, see `spread_of`; and ``collapsed``, what the alarm says.
     """
     Z = _embedded(encoder, stream, RANKED)[0]
-    size, filled, retrieval = float(Z.square().mean().sqrt()), _centred_rankme(Z), float("nan")
-    spread = float(Z.std(0).mean()) / size if size > 0 else 0.0
+    spread, filled, retrieval = spread_of(Z), _centred_rankme(Z), float("nan")
     if stream.p > 1:
         drawn = [stream.with_seed(stream.seed + draw) for draw in range(DRAWS)]
         retrieval = sum(view_retrieval(*_embedded(encoder, other, RETRIEVED, views=2)) for other in drawn) / DRAWS
     found = {"encoder_rankme": filled, "retrieval": retrieval, "spread": spread}
     return {**found, "collapsed": alarm(spread, filled, Z.shape[1])}
+
+
+def spread_of(Z: Tensor) -> float:
+    r"""Return the mean deviation of embeddings as a part of their size, large constants in a few dimensions left out.
+
+        mean_j std_j / sqrt(mean_j s_j²),      s_j² = mean_i Z_ij²,      j over all dimensions but offsets
+
+    A bias moves all embeddings alike and takes nothing from them. In all dimensions it looks like a collapse to that
+    point, so a dimension counts as an offset only beside others: far above the median size, and hardly varying itself.
+    Fewer than half of the dimensions can be.
+
+    Args:
+        Z: Embeddings, ``(n, d)``.
+
+    Returns:
+        The spread; zero for embeddings that are all zero.
+
+    Example:
+        >>> Z = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))
+        >>> moved = Z.clone()
+        >>> moved[:, 3] += 1000
+        >>> spread_of(Z) > 0.9, spread_of(moved) > 0.9, spread_of(Z + 1000) < 0.01
+        (True, True, True)
+    """
+    Z = Z.double()
+    deviation, size = Z.std(0), Z.square().mean(0).sqrt()
+    whole = float(size.square().mean().sqrt())
+    if whole == 0:
+        return 0.0
+    kept = (size <= OFFSET * size[size > 0].median()) | (deviation >= LEAST_SPREAD * size)
+    rest = float(size[kept].square().mean().sqrt())
+    if float(deviation[kept].mean()) <= RESOLUTION * whole:
+        return float(deviation.mean()) / whole
+    return float(deviation[kept].mean()) / rest
 
 
 def _centred_rankme(Z: Tensor) -> float:
@@ -136,7 +171,7 @@ def alarm(spread: float, filled: float, d: int) -> str:
     """Return why an encoder counts as collapsed, or the empty text.
 
     Args:
-        spread: Mean deviation of its embeddings as a part of their size.
+        spread: Mean deviation of its embeddings as a part of their size, by `spread_of`.
         filled: Dimensions that they fill, by RankMe.
         d: Dimensions that they have; of few, fewer need to be filled.
 

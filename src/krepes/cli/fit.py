@@ -101,7 +101,7 @@ def _show_run(run: Workspace, out: str, as_json: bool) -> None:
 
 def summary(run: Workspace) -> dict[str, Any]:
     """Return what a fit did, in a few values."""
-    solution, spent = run.model.solution_, getattr(run.model, "work_", {})
+    solution, spent, unit = run.model.solution_, getattr(run.model, "work_", {}), run.settings.damping_unit
     sampled = {}
     if solution.curvature_error is not None:
         off = f"the step is off by about {100 * solution.curvature_error:.3g} %"
@@ -113,7 +113,7 @@ def summary(run: Workspace) -> dict[str, Any]:
         "landmarks": f"{run.model.m} by {run.settings.landmarks}",
         "loss before": solution.loss_before,
         "loss after": solution.loss_after,
-        "damping": solution.damping,
+        "damping": solution.damping if unit == "relative" else solution.damping_absolute,
         "gain": solution.gain,
         "residual": solution.residual,
         "converged": solution.converged,

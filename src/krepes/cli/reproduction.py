@@ -35,9 +35,12 @@ def reproduce(
 
     Example: [bold]krepes reproduce consistency --scale quick --data-dir data[/]
     """
+    from pathlib import Path
+
     import pandas as pd
 
     from krepes.reproduce import TARGETS, begin, crew, find_target, write_page
+    from krepes.reproduce.stored import end_retraining
 
     if name == "list":
         listed = [(target.name, target.what, ", ".join(target.data)) for target in TARGETS.values()]
@@ -62,5 +65,7 @@ def reproduce(
             show_frame(table, target.what)
             say(target.note)
             say(f"{out}/{target.name}-{scale}.md")
+    if retrain:
+        end_retraining(Path(out))
     if name == "all" and not as_json:
         say(f"Not in the paper, and run by name alone, since they retrain for hours: {', '.join(beyond)}.")

@@ -19,6 +19,7 @@ from krepes.reproduce.measured import Measured
 from krepes.reproduce.parts import Findings, Part, Work, commit_of_code, run_part
 from krepes.reproduce.scale import find_scale
 from krepes.reproduce.sections import section, summary
+from krepes.reproduce.stored import end_retraining, open_retraining
 from krepes.reproduce.trial import Trial
 from krepes.runs.store import versions
 from krepes.storage.files import publish_bytes
@@ -87,7 +88,10 @@ def reproduce(
     Returns:
         One row a combination of the target's keys: ``mean`` and ``spread`` over seeds, ``seeds`` and ``paper``.
     """
-    return begin(target, scale, data_dir, folder, seeds=seeds, only=only, without=without, retrain=retrain)()
+    table = begin(target, scale, data_dir, folder, seeds=seeds, only=only, without=without, retrain=retrain)()
+    if retrain:
+        end_retraining(Path(folder))
+    return table
 
 
 def begin(
@@ -116,7 +120,8 @@ def begin(
         seeds: Repetitions, where the scale's number would take too long; the table says how many there were.
         only: Data sets to look at, if the target's are studies of their own; by default all.
         without: Methods to leave out, of those that the target says can be.
-        retrain: Train encoders anew instead of using those of the repository.
+        retrain: Train encoders anew instead of using those of the repository or of an earlier call. Targets share them
+            until `krepes.reproduce.stored.end_retraining` says that the call has ended; called before, it goes on.
         crew: Processes that share the seeds, of this target and of others that were begun; by default none.
 
     Returns:
@@ -129,7 +134,8 @@ def begin(
     _require_choice("--only", target, only, target.data if target.studies else ())
     _require_choice("--without", target, without, target.optional)
     commit = commit_of_code()
-    trial = Trial(size, 0, data_dir, folder / "encoders", tuple(only), tuple(without), retrain)
+    encoders = open_retraining(folder, commit) if retrain else folder / "encoders"
+    trial = Trial(size, 0, data_dir, encoders, tuple(only), tuple(without), retrain)
     trials = [replace(trial, seed=seed) for seed in range(size.seeds)]
     work = Work(target.name, target.run)
     waiting = [] if crew is None else [crew.submit(run_part, work, one, folder, commit) for one in trials]

@@ -100,7 +100,8 @@ def run_part(target: Work, trial: Trial, folder: Path, commit: str) -> Part:
     """
     path = folder / "parts" / f"{target.name}-{trial.scale.name}-{trial.seed}.json"
     scale = {name: value for name, value in asdict(trial.scale).items() if name != "seeds"}
-    choices = {"only": list(trial.only), "without": list(trial.without), "retrain": trial.retrain}
+    anew = trial.encoders.name if trial.retrain else False  # of which call: another one trains others
+    choices = {"only": list(trial.only), "without": list(trial.without), "retrain": anew}
     key = {"commit": commit, "scale": scale, **choices}
     if path.is_file():
         kept = json.loads(path.read_text())

@@ -77,7 +77,7 @@ class Trial:
         encoders: Folder of encoders trained here; those of the repository are used before any is trained.
         only: Data sets to look at, for targets whose data sets are studies of their own; all of them if empty.
         without: Methods to leave out, for targets that compare several and where one takes long.
-        retrain: Do not use the encoders of the repository.
+        retrain: Do not use the encoders of the repository; ``encoders`` is then a folder of this call's own.
     """
 
     scale: Scale
@@ -166,7 +166,8 @@ class Trial:
             return train_encoder(settings, source, stream, checkpoint=checkpoint, resume=True).encoder
 
         folders = [self.encoders] if self.retrain else [REPOSITORY, self.encoders]
-        return stored_encoder(name, settings, encoder_choice(settings, source, stream), folders, train)
+        choice = encoder_choice(settings, source, stream)
+        return stored_encoder(name, settings, choice, folders, train, again=self.retrain)
 
 
 def objective_of(preset: str | None, name: str) -> Any:

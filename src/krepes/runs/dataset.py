@@ -26,6 +26,7 @@ from krepes.data.values import texts_of
 from krepes.errors import InvalidInputError
 from krepes.runs.columns import LABEL, encoding_of, missing, require_columns, unique_ids
 from krepes.runs.holdout import split
+from krepes.runs.refusals import unknown_data
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import is_run
 from krepes.runs.texts import read_texts, text_column
@@ -275,10 +276,8 @@ def _named(settings: Settings, encoding: TabularEncoder | None) -> Dataset:
         return _adult_1m(settings, encoding)
     if settings.data not in DATASETS:
         known = [*registry.EMBEDDED, *DATASETS, "adult_1m"]
-        raise InvalidInputError(
-            f"{settings.data!r} is no file, no folder and no data set.{registry.suggestion(settings.data, known)} "
-            f"Data sets are {registry.listed(known)}."
-        )
+        read = {"tables": TABLES, "texts": ENDINGS, "arrays": (".npy",), "images": (".tar", "folders")}
+        raise InvalidInputError(unknown_data(settings.data, known, read))
     found = DATASETS[settings.data](settings.data_dir)
     if isinstance(found, NamedTable):
         made = _table(found.frame, settings.data, settings, encoding)

@@ -28,10 +28,11 @@ from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import fresh_encoder, open_encoder, output_of
 from krepes.runs.fingerprint import Fingerprint
 from krepes.runs.losses import require_loss
-from krepes.runs.place import claimed
-from krepes.runs.recipe import RECIPE, Recipe, recipe_of
+from krepes.runs.place import claimed, require_free
+from krepes.runs.recipe import RECIPE, Recipe, on_the_spot, recipe_of
 from krepes.runs.settings import Settings, flag
 from krepes.runs.store import ROWS, read_manifest, rows_folder
+from krepes.runs.suiting import suited_to_kind, suited_to_number
 from krepes.runs.uses import say_what_is_lost
 from krepes.runs.within import beside_held, within_budget
 from krepes.runs.workspace import Workspace, column_and_value, require_group
@@ -67,26 +68,32 @@ def fit(
     Returns:
         The workspace.
     """
-    settings, progress = completed(settings), progress and current().first
+    us, settings = current(), completed(settings)
+    progress = progress and us.first
+    if us.first:
+        require_free(folder)
+    dataset = open_dataset(settings)
+    settings = suited_to_kind(settings, dataset)
+    train, test = split(dataset.n, settings)
+    _require_asked(dataset, train, groups, concepts, predictions)
+    say_what_is_lost(dataset, settings)
+    stream = open_stream(settings, dataset, train)
+    settings = suited_to_number(settings, stream)
+    objective = require_sizes(settings, stream)
+    require_encoder(settings, dataset, stream)
+    recipe = recipe_of(settings)
+    encoder = None if on_the_spot(settings) else _encoder_of_all(settings, dataset, stream)
     with claimed(folder, settings.to_dict()) as work:
         if bring is not None:
             bring(work)
-        dataset = open_dataset(settings)
-        train, test = split(dataset.n, settings)
-        _require_asked(dataset, train, groups, concepts, predictions)
-        say_what_is_lost(dataset, settings)
-        stream = open_stream(settings, dataset, train)
-        objective = require_sizes(settings, stream)
-        require_encoder(settings, dataset, stream)
-        recipe = recipe_of(settings)
-        encoder = _encoder_of_all(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
-        require_taken(settings, encoder, stream)
+        if encoder is None:
+            encoder = _encoder_of_all(settings, dataset, stream, checkpoint=work / TRAINING, progress=progress)
         stream = within_budget(stream, Budget.of(settings.memory))
         model = make_model(settings, encoder, objective, stream.n, progress=progress)
         model.memory_budget = beside_held(model, dataset, stream)
         workspace = Workspace(settings, dataset, train, dataset, test, stream, model, (), recipe, Path(folder))
         model.fit(stream, ids=workspace.train_ids, workdir=work)
-        if not current().first or current().kind == "apart":
+        if not us.first or us.kind == "apart":
             return workspace
         files = run_files(settings, dataset, encoder, {"train": train, "test": test}, recipe)
         rows = work / ROWS
@@ -96,13 +103,14 @@ def fit(
 
 
 def _encoder_of_all(
-    settings: Settings, dataset: Dataset, stream: ViewStream, *, checkpoint: Path, progress: bool
+    settings: Settings, dataset: Dataset, stream: ViewStream, *, checkpoint: Path | None = None, progress: bool = False
 ) -> nn.Module | Kernel:
-    """Return the encoder; where it is trained on the spot, all processes train it, and end with the same weights."""
+    """Return the encoder, which takes the samples; trained on the spot, all processes end with the same weights."""
     us = current()
     encoder = open_encoder(settings, dataset, stream, checkpoint=checkpoint, progress=progress)
     if us.talking and isinstance(encoder, nn.Module):
         encoder.load_state_dict(us.share(encoder.state_dict()))
+    require_taken(settings, encoder, stream)
     return encoder
 
 

@@ -32,6 +32,7 @@ from krepes.runs.fitting import make_model, require_encoder, require_sizes, requ
 from krepes.runs.footprint import Sizes, resident, stored_bytes
 from krepes.runs.scaling import OPENING, SAVING, TRAINING, Counts, Work, of_table, work_of
 from krepes.runs.settings import Settings
+from krepes.runs.suiting import suited_to_kind, suited_to_number
 from krepes.views import ViewStream
 from krepes.views.holding import memory_of
 from krepes.views.source import RowsOf
@@ -76,8 +77,10 @@ def forecast(settings: Settings) -> Forecast:
     started, before = time.perf_counter(), resident()
     settings = completed(settings)
     dataset = open_dataset(settings)
+    settings = suited_to_kind(settings, dataset)
     train, _ = split(dataset.n, settings)
     stream = open_stream(settings, dataset, train)
+    settings = suited_to_number(settings, stream)
     objective = require_sizes(settings, stream)
     require_encoder(settings, dataset, stream)
     ready = settings.kernel in registry.KERNELS or has_weights(settings)

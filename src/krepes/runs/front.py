@@ -16,6 +16,7 @@ from krepes import batches
 from krepes.attribution import Attribution, attribute
 from krepes.audit.base import AuditResult, run_audits
 from krepes.audit.decision import Decision, explain_decision
+from krepes.audit.features import FeatureSpace
 from krepes.audit.probes import PROBE_ROWS
 from krepes.audit.study import Study
 from krepes.batches import Batch
@@ -26,8 +27,10 @@ from krepes.errors import InvalidInputError
 from krepes.influence import Influence, influence_of, similarity
 from krepes.kernels import Kernel
 from krepes.model import Krepes
+from krepes.preset import presets
 from krepes.registry import AUDITS, load, loaded
 from krepes.report import Report, report_of, write_report
+from krepes.runs.suiting import model_arguments
 from krepes.views.source import RowsOf, as_source, evenly_spaced
 
 
@@ -114,6 +117,7 @@ def explain(
     tokenizer: Any = None,
     seed: int = 0,
     report: Mapping[str, Any] | None = None,
+    preset: str | None = None,
     **settings: Any,
 ) -> Explanation:
     """Fit the kernel model of an encoder on most of the data, and explain the rest.
@@ -129,13 +133,17 @@ def explain(
             suits a `krepes.encoders.TextEncoder`.
         seed: Of the split and of everything else random.
         report: Further material of the report, as `krepes.audit.Study` takes it.
+        preset: Settings under one name, see `krepes.presets`, as in `krepes.runs.Settings`: arguments of `Krepes`, the
+            views of plain samples, and how two categories of a table agree in audits. What you pass yourself beats it,
+            and where the data do not allow its sizes, landmarks or views, others are taken and said.
         **settings: Arguments of `Krepes`: ``augment``, ``objective``, ``m``, ``h``, ...
 
     Returns:
         The explanation.
 
     Raises:
-        InvalidInputError: If there are fewer than two samples, or not one label, group or id for each.
+        InvalidInputError: If there are fewer than two samples, or not one label, group or id for each, or no such
+            preset.
 
     Example:
         >>> from krepes.kernels import RBF
@@ -158,6 +166,8 @@ def explain(
     held = min(max(1, round(n * holdout)), n - 1)
     train, test = order[held:], order[:held].sort().values
     known = list(range(n)) if ids is None else list(ids)
+    if preset is not None:
+        settings = model_arguments(preset, encoder, data, n - held, settings)
     model = Krepes(encoder, seed=seed, **settings).fit(_part(data, train), ids=_taken(known, train))
     material: dict[str, Any] = {
         "test_ids": _taken(known, test),
@@ -171,6 +181,9 @@ def explain(
         assert model.encoding_ is not None
         read = model.encoding_.schema.with_values(table)
         material |= {"tables": (_part(read, train), _part(read, test)), "inputs": "table"}
+        if preset is not None:
+            agreement = presets[preset].values["agreement"]
+            material["features"] = FeatureSpace.of(material["tables"][0], agreement=agreement)
     if isinstance(data, TokenizedTexts):
         material |= {"texts": (_taken(data.texts, train), _taken(data.texts, test)), "inputs": "text"}
         material["tokenizer"] = data.tokenizer

@@ -13,7 +13,6 @@ from krepes import registry
 from krepes.encoders.losses import LOSSES
 from krepes.encoders.pretrain import options_of
 from krepes.errors import InvalidInputError
-from krepes.preset import presets
 from krepes.runs.adapting import has_weights
 from krepes.runs.losses import is_own_loss, named_loss
 from krepes.runs.settings import FIELDS, Settings, flag, panel
@@ -89,21 +88,13 @@ def _varied(settings: Settings, name: str, value: Any) -> Settings:
     part, _, key = name.partition(".")
     try:
         if name in VARIED:
-            return replace(settings, **{name: value, **_follow(settings, name, value)})
+            return replace(settings, **{name: value})
         if part in OPTIONS and key:
             entry: dict[str, Any] = {part: {**getattr(settings, part), key: value}}
             return replace(settings, **entry)
         return _with_option(settings, name, value)
     except InvalidInputError as error:
         raise InvalidInputError(f"--over {name}={_text(value)}: {error}") from error
-
-
-def _follow(settings: Settings, name: str, value: Any) -> dict[str, Any]:
-    """Return what changes with a setting: options that a preset gave one objective are not those of another."""
-    if name != "objective" or settings.preset is None:
-        return {}
-    options = presets[settings.preset].options_for(str(value), settings.objective, settings.objective_options)
-    return {"objective_options": options}
 
 
 def _with_option(settings: Settings, name: str, value: Any) -> Settings:

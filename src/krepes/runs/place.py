@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,10 +14,28 @@ from filelock import FileLock, Timeout
 
 from krepes.errors import RunFolderError
 from krepes.processes import current
-from krepes.runs.store import WORK, require_place
+from krepes.runs.store import WORK, require_ours, require_place
 from krepes.storage.files import publish
 
 LOCK, BEGUN = ".lock", "begun.json"
+
+
+def require_free(folder: str | Path) -> None:
+    """Refuse a place that is not ours or cannot be written to, by what can be known without writing to it.
+
+    Args:
+        folder: Where a run shall go.
+
+    Raises:
+        RunFolderError: If it cannot go there.
+    """
+    require_ours(folder)
+    whole = Path(os.path.realpath(folder))
+    above = next(place for place in (whole, *whole.parents) if place.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise RunFolderError(
+            f"{folder} cannot be written: {above} is no folder that you may write to. Choose another place."
+        )
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from krepes.registry import suggestion
+from krepes.registry import listed, suggestion
 
 SHOWN, MOST = 60, 3
 REQUIRED = {
@@ -91,3 +92,24 @@ def shown(value: Any) -> str:
     """Return a value as short text."""
     text = repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def unknown_data(name: str, known: Sequence[str], read: Mapping[str, Sequence[str]]) -> str:
+    """Return why data cannot be opened: there is nothing of that name, or a file of a kind that is not read.
+
+    Args:
+        name: As the user wrote it.
+        known: Names of data sets.
+        read: Endings of files that are read, by what they hold.
+
+    Returns:
+        The message.
+    """
+    path = Path(name)
+    if not path.is_file():
+        hint = suggestion(name, known)
+        return f"{name!r} is no file, no folder and no data set.{hint} Data sets are {listed(known)}."
+    kinds = "; ".join(f"{what} {', '.join(endings)}" for what, endings in read.items())
+    ending = f"its ending {path.suffix} is not read" if path.suffix else "without an ending nobody knows what it holds"
+    hint = " Save the one array that you mean by numpy.save." if path.suffix.lower() == ".npz" else ""
+    return f"{name!r} is a file, but {ending}. What is read: {kinds}.{hint}"

@@ -35,10 +35,11 @@ from krepes.runs.adapting import completed, has_weights
 from krepes.runs.augment import open_stream
 from krepes.runs.dataset import Dataset, open_dataset, split
 from krepes.runs.encoder import open_encoder, output_of
-from krepes.runs.fitting import fit, model_sizes, require_encoder, require_sizes
+from krepes.runs.fitting import fit, model_sizes, require_encoder, require_sizes, require_taken
 from krepes.runs.grid import Variant, is_trained, make_grid
 from krepes.runs.settings import Settings, flag, panel
 from krepes.runs.shelf import Shelf
+from krepes.runs.suiting import suited_to_kind, suited_to_number
 from krepes.runs.training import pretrain_run
 from krepes.storage.files import publish_bytes
 from krepes.views import ViewStream
@@ -86,6 +87,9 @@ def select(
     grid = make_grid(settings, name, values)
     dataset = open_dataset(settings)
     train, test = split(dataset.n, settings)
+    settings = suited_to_kind(settings, dataset)
+    settings = suited_to_number(settings, open_stream(settings, dataset, train))
+    grid = make_grid(settings, name, values)  # again, with what a preset gave up
     for variant in grid:
         _require_variant(variant, dataset, train, name)
     judged = open_stream(settings, dataset, train)
@@ -132,7 +136,7 @@ def _require_variant(variant: Variant, dataset: Dataset, train: torch.Tensor, na
         require_sizes(settings, stream)
         require_encoder(settings, dataset, stream)
         if has_weights(settings):
-            open_encoder(settings, dataset, stream)
+            require_taken(settings, open_encoder(settings, dataset, stream), stream)
         h = model_sizes(settings, stream.n)[1]
         if h is not None and h < 2:
             raise InvalidInputError(f"{flag('h')}: {h} dimension has no spectrum to judge. Take two or more.")

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from krepes import registry
 from krepes.errors import InvalidInputError
-from krepes.preset import presets, with_preset
+from krepes.preset import construct, presets
 from krepes.runs.fields import PANELS, Numbers, Options, Texts, Widths, about, one_of, require_bytes, require_consistent
 from krepes.runs.refusals import explained
 from krepes.runs.sources import read_settings
@@ -285,7 +285,7 @@ _init = Settings.__init__
 def _explained_init(self: Settings, **values: Any) -> None:
     """Raise our own error, with the names of arguments, where pydantic would raise its own."""
     try:
-        _init(self, **with_preset(values))
+        construct(_init, self, values)
     except ValidationError as error:
         raise InvalidInputError(explained(error, values, tuple(FIELDS), lambda key: f"argument {key}")) from error
 
@@ -293,7 +293,7 @@ def _explained_init(self: Settings, **values: Any) -> None:
 def _constructed(**values: Any) -> Settings:
     """Return settings by pydantic's own constructor, whose errors the caller words."""
     made = object.__new__(Settings)
-    _init(made, **with_preset(values))
+    construct(_init, made, values)
     return made
 
 

@@ -65,7 +65,7 @@ def require_place(folder: str | Path) -> Path:
         RunFolderError: If it holds something that is not ours, or cannot be written to.
     """
     folder = Path(folder)
-    _require_ours(folder)
+    require_ours(folder)
     try:
         make_folder(folder)
         if not (folder / MARKER).is_file():
@@ -78,8 +78,9 @@ def require_place(folder: str | Path) -> Path:
     return folder
 
 
-def _require_ours(folder: Path) -> None:
-    """Refuse a file, and a folder that holds something and was not marked by us."""
+def require_ours(folder: str | Path) -> None:
+    """Refuse a file, and a folder that holds something and was not marked by us; nothing is written."""
+    folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"{folder} is a file. Choose another place for the run.")
     if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):

@@ -16,6 +16,7 @@ from krepes.encoders.adapters.folders import require_folder
 from krepes.encoders.adapters.sentences import limited_tokenizer
 from krepes.encoders.adapters.tokenizers import ForeignTokenizer, folder_tokenizer, load_tokenizer
 from krepes.errors import InvalidInputError
+from krepes.preset import given_by
 from krepes.runs.columns import missing
 from krepes.runs.settings import Settings, flag
 
@@ -108,7 +109,7 @@ def require_textual(settings: Settings) -> None:
             f"{flag('kernel')}: {settings.kernel} {reason}. For texts use the tangent kernel of an encoder: "
             f"{registry.listed(registry.TANGENT)}."
         )
-    if settings.landmarks == "kmeans++":
+    if settings.landmarks == "kmeans++" and "landmarks" not in given_by(settings.preset):
         raise InvalidInputError(
             f"{flag('landmarks')}: {settings.landmarks} {reason}. For texts choose rpcholesky, leverage-nystrom, "
             f"leverage-hutchinson or uniform."

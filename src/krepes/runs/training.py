@@ -19,6 +19,7 @@ from krepes.runs.fitting import require_encoder
 from krepes.runs.losses import require_loss
 from krepes.runs.recipe import Recipe
 from krepes.runs.settings import Settings
+from krepes.runs.suiting import suited_to_kind
 from krepes.storage.files import require_writable
 from krepes.storage.tensorfile import read_tensors
 
@@ -46,6 +47,7 @@ def pretrain_run(
     dataset = open_dataset(settings)
     if seen is not None:
         seen(dataset)
+    settings = suited_to_kind(settings, dataset)
     require_loss(settings)
     stream = open_stream(settings, dataset, split(dataset.n, settings)[0])
     require_encoder(settings, dataset, stream)
