@@ -565,8 +565,10 @@ def test_a_peak_costs_at_most_a_quarter_of_the_span_in_every_seed_or_the_reading
 @pytest.mark.parametrize(("probe", "holds"), [((0.1, 0.2, 0.3, 0.4, 0.5), True), ((0.5, 0.4, 0.3, 0.2, 0.1), False)])
 def test_an_entropy_that_tracks_orders_the_lambdas_as_the_probe_does(probe, holds):
     table = over_lambda((0,), probe)
-    entropy = table["measure"] != grids.PROBE
     order = {f"{lam:g}": float(place) for place, lam in enumerate(grids.GRIDS["lam"])}
-    table.loc[entropy, "by_seed"] = [[order[at]] for at in table["at"][entropy]]
-    found = decide(TARGETS["spectral"].claims[1], table)
+    table["mean"] = [
+        mean if measure == grids.PROBE else order[at]
+        for measure, at, mean in zip(table["measure"], table["at"], table["mean"], strict=True)
+    ]
+    found = decide(TARGETS["spectral"].claims[1], table.drop(columns="by_seed"))
     assert [reading["holds"] for reading in found["readings"]] == 8 * [holds]
