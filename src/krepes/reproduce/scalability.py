@@ -129,7 +129,11 @@ CLAIMS = (
     Claim(
         "the time of the full kernel grows as n², that of landmarks as n sqrt(n)",
         tuple(
-            Reading(f"{words}, {sizes}", partial(_grows, measure=f"{which} {measure}"))
+            Reading(
+                f"{words}, {sizes}",
+                partial(_grows, measure=f"{which} {measure}"),
+                needs=("measure", f"{which} {measure}"),
+            )
             for words, measure in (("the whole fit", FIT), ("the kernel alone", KERNEL))
             for sizes, which in (("all sizes", ALL), ("the largest two", LAST))
         ),
