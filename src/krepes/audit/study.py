@@ -75,7 +75,7 @@ class Study:
         run: Where the run lies, for commands that a reader may type.
         listed: Samples to list with their landmarks, those to show in depth among them.
         standing: The findings of this run beside those of others.
-        title: What the data are called; ``drawn_from``: how many samples they were drawn from, if these are not all.
+        title: What the data are called; ``drawn_from``: of how many samples, if not all; ``preset``: of the settings.
     """
 
     model: Krepes
@@ -110,6 +110,7 @@ class Study:
     standing: Comparison | None = None
     title: str = "KREPES report"
     drawn_from: int | None = None
+    preset: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse material that does not belong together, before anything expensive is computed."""
@@ -237,8 +238,7 @@ class Study:
         """Landmarks of every test sample by every method, ``(t, K)``; nothing without training data."""
         if self.landmarks is None:
             return {}
-        k = min(DEEPEST, self.m)
-        found = rankings(self.model, self.X_test, k=k, landmarks=self.landmarks, seed=self.seed)
+        found = rankings(self.model, self.X_test, k=min(DEEPEST, self.m), landmarks=self.landmarks, seed=self.seed)
         return {method: found[method] for method in ORDER if method in found}
 
     @cached_property
