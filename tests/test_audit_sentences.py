@@ -5,12 +5,15 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepes import registry
-from krepes.audit import alignment
+from krepes.audit import alignment, label_consistency
 from krepes.audit.base import View
+from krepes.audit.consistency import READINGS, consistency_readings
+from krepes.audit.faithfulness import COLUMNS
 from krepes.audit.questions import (
     concepts,
     consistency,
@@ -23,7 +26,7 @@ from krepes.audit.questions import (
     spectrum,
     trust,
 )
-from krepes.audit.wording import METHODS, number, percent, signed
+from krepes.audit.wording import METHODS, number, percent, points, signed
 from krepes.report.sections.audits import table as rendered
 
 AUDITS = registry.loaded(registry.AUDITS)
@@ -69,12 +72,13 @@ def feature_tables(draw):
                     f"col{i}",
                     value,
                     *ends,
-                    *ends,
+                    value - 2 * width,
+                    value + 2 * width,
                     *null,
                     50,
                     "constant" if undefined else "",
                 ))
-    return pd.DataFrame(rows, columns=FEATURE_COLUMNS)
+    return pd.DataFrame(rows, columns=FEATURE_COLUMNS).assign(agreement="indicator")
 
 
 @fast
@@ -121,7 +125,22 @@ def test_the_table_of_features_shows_every_gap_beside_its_null(table):
                 [gap.value, null.value, null.low, null.high],
                 wanted[["estimate", "null", "null_low", "null_high"]].tolist(),
             )
+            if variant == "normalised":
+                np.testing.assert_equal([gap.low, gap.high], wanted[["low_corrected", "high_corrected"]].tolist())
             assert p == ("–" if np.isnan(wanted["p_corrected"]) else number(wanted["p_corrected"], 2))
+
+
+def test_the_interval_of_a_gap_is_that_of_all_columns_together_and_the_view_says_so_and_how_categories_agree():
+    gap = [0.2, 0.15, 0.25, 0.1, 0.3, 0.0, -0.01, 0.01, 0.001, 0.007, 50, ""]
+    rows = [(method, variant, "age", *gap) for method in ("influence", "random") for variant in ("normalised", "raw")]
+    table = pd.DataFrame(rows, columns=FEATURE_COLUMNS)
+    (finding,) = features.findings(table)
+    assert (finding.estimate.low, finding.estimate.high) == (0.1, 0.3)
+    for agreement, words in (("indicator", "agree if they are equal"), ("codes", "the nearer their integer codes")):
+        view = features.views(table.assign(agreement=agreement))[0]
+        assert view.columns[1] == "influence (ours) [95 %, corrected]"
+        assert "interval corrected for the number of columns" in view.caption
+        assert words in view.caption and f"agreement {agreement}" in view.caption
 
 
 def test_the_next_column_is_not_one_that_the_bars_show_above_it():
@@ -232,6 +251,28 @@ def test_consistency_compares_with_the_best_baseline(table, probed):
     assert (consistency.verdict(table) == "good") == good
 
 
+def test_consistency_shows_every_metric_at_every_k_under_every_reading():
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda size: torch.randint(3, (size,), generator=generator).tolist()  # noqa: E731
+    tops = {name: torch.rand(70, 60, generator=generator).argsort(1)[:, :50] for name in ("influence", "random")}
+    table = consistency_readings(tops, (draw(60), draw(60)), (draw(70), draw(70)))
+    found = consistency.views(table)
+    assert [view.folded for view in found] == [False] * 3 + [True] * 6
+    parts = [
+        part for reading in READINGS for _, part in table[table["labels"] == reading].groupby("metric", sort=False)
+    ]
+    for view, part in zip(found, parts, strict=True):
+        assert view.columns == ("ranked by", *(f"K = {k}" for k in (1, 2, 3, 5, 10, 20, 50)))
+        shown = {name: [cell.value for cell in cells] for name, *cells in view.rows}
+        assert shown == {METHODS[name]: rows["estimate"].tolist() for name, rows in part.groupby("method")}
+        widest = max((part["high"] - part["estimate"]).max(), (part["estimate"] - part["low"]).max())
+        assert view.caption.endswith(f"95 % intervals: at most {points(widest)} to either side")
+    captions = [view.caption for view in found]
+    assert len(set(captions)) == 9 and captions[0].startswith("Precision@K, true classes: ")
+    theirs = label_consistency(tops, draw(60), draw(70), predictions=draw(70)).assign(labels="true / true")
+    assert len(consistency.views(theirs)) == 4 and "--predictions" in consistency.views(theirs)[2].caption
+
+
 @fast
 @given(ranked_tables({"before": 0.9, "n": 80, "asked": 10, "voters": 50, "vote": "uniform", "among": "any class"}))
 def test_deletion_compares_with_the_best_baseline(table):
@@ -287,7 +328,8 @@ def test_faithfulness_says_less_or_more_only_where_it_is_sure(same, gap, width, 
         ("accuracy gap", gap, gap - width, gap + width),
         ("same decision", same, max(0, same - width), min(1, same + width)),
     ]
-    table = pd.DataFrame(rows, columns=["measure", "estimate", "low", "high"]).assign(n=80, note="", ceiling=np.nan)
+    table = pd.DataFrame(rows, columns=["measure", "estimate", "low", "high"]).assign(n=80, note="")
+    table = table.assign(apart=np.nan, ceiling=np.nan)
     sentence = consistent(AUDITS["faithfulness"], table)
     assert f"alike for {percent(same)} of" in sentence
     assert ("not surely" in sentence) == (gap - width <= 0 <= gap + width)
@@ -346,6 +388,23 @@ def test_trust_warns_of_exactly_what_is_wrong(accepted, gain, residual, span, t,
     assert ("not centred" in warned) == (not centred)
     assert ("Only" in warned) == (t < 30)
     assert (trust.verdict(table) == "bad") == bool(warned)
+
+
+@pytest.mark.parametrize("classes", [3, 10, 11])
+def test_faithfulness_shows_tau_of_each_class_or_its_range_over_many(classes):
+    measures = [("same decision", None, 0.9, 0.8, 0.95, np.nan, np.nan, 80, "")]
+    taus = [("tau over samples", f"c{i}", i / 100, -1.0, 1.0, i / 60, i / 50, 80, "") for i in range(classes - 1)]
+    taus.append(("tau over samples", "rare", *[np.nan] * 5, 80, "the same probability"))
+    (view,) = faithfulness.views(pd.DataFrame([*measures, *taus], columns=COLUMNS))
+    shown = view.rows[1:]
+    if classes <= 10:
+        assert [row[0] for row in shown] == [f"Kendall's τ over samples, class {row[1]}" for row in taus]
+        seen = [tuple(cell.value for cell in row[1:4]) for row in shown]
+        np.testing.assert_equal(seen, [(row[2], row[5], row[6]) for row in taus])
+        return
+    ends = "+0.000 (c0) to +0.090 (c9)", "+0.000 (c0) to +0.150 (c9)", "+0.000 (c0) to +0.180 (c9)"
+    assert shown == (("Kendall's τ over samples, range over 10 of 11 classes", *ends, 80),)
+    assert [cell.text for cell in rendered(view).rows[1]][:3] == list(shown[0][:3])  # nothing is cut
 
 
 @st.composite

@@ -14,13 +14,14 @@ from matplotlib.text import Text
 
 from krepes import figures
 from krepes.audit import FeatureSpace, alignment_of, class_coverage, cross_group, label_consistency
+from krepes.audit.consistency import READINGS, consistency_readings
 from krepes.audit.rankings import first
 from krepes.audit.selection import Selection
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
 from krepes.figures.style import ATTRACTIVE, BLUE, MARKERS, PALE, REPULSIVE, SERIES
 
-GAP = ["estimate", "low", "high", "null", "p_corrected"]
+GAP = ["estimate", "low_corrected", "high_corrected", "null", "p_corrected"]
 LONG = "a name that is far too long to stand beside a bar at this size"
 
 
@@ -215,7 +216,20 @@ def test_bars_are_the_estimates_in_order_and_undefined_columns_are_named():
     table = found.ranked().dropna(subset="estimate")
     widths = [bar.get_width() for bar in figure.axes[0].patches]
     np.testing.assert_allclose(widths, table["estimate"])
+    ends = np.array([bar[:, 0] for bar in figure.axes[0].collections[0].get_segments()])
+    np.testing.assert_allclose(ends, table[["low_corrected", "high_corrected"]])
     assert "year: undefined, constant in the 40 training rows" in words(figure)
+
+
+def test_consistency_has_a_row_of_panels_for_each_reading_of_class():
+    tops, of_landmark, of_sample = ranked()
+    table = consistency_readings(tops, (of_landmark, of_landmark[::-1]), (of_sample, of_sample[::-1]))
+    figure = figures.consistency_curves(table)
+    assert len(figure.axes) == 9
+    assert [ax.get_ylabel() for ax in figure.axes[::3]] == [f"share, {reading}" for reading in READINGS]
+    drawn = figure.axes[4].get_lines()[0].get_ydata()  # majority of influence under the second reading
+    wanted = table.query("labels == 'predicted / true' and metric == 'majority' and method == 'influence'")
+    np.testing.assert_allclose(drawn, wanted["estimate"])
 
 
 def test_a_bar_is_blue_only_beyond_its_null_whose_band_is_drawn():

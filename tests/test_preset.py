@@ -20,6 +20,8 @@ from krepes.kernels import RBF
 from krepes.model import Krepes
 from krepes.objectives import OBJECTIVES, VICReg
 from krepes.preset import ARGUMENTS, NOT_OF_A_MODEL, presets
+from krepes.report import render
+from krepes.report.build import report_of
 from krepes.runs.augment import augmentation
 from krepes.runs.dataset import open_dataset
 from krepes.runs.fitting import fit, make_model
@@ -131,7 +133,12 @@ def test_the_run_folder_records_the_preset_and_its_values_and_opens_again(tmp_pa
     assert opened.model.objective_.centre is False
     from krepes.runs.answers import study
 
-    assert study(opened, groups=(), counterfactual=False).space.placed
+    asked = study(opened, groups=(), counterfactual=False, shown=2)
+    assert asked.space.placed
+    page = render(report_of(asked))
+    assert "<dt>Preset</dt>" in page and "<dd>paper; what was passed beside it beats it</dd>" in page
+    found, settings = (page.split(f'id="p1-{name}"')[1].split("</section>")[0] for name in ("features", "audited"))
+    assert "agreement codes, the paper&#39;s" in found and "agreement codes, the paper&#39;s" in settings
 
 
 def test_the_views_suit_the_data():

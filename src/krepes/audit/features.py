@@ -45,6 +45,7 @@ class FeatureSpace:
         categories: Known categories of the categorical columns.
         placed: Of these, columns whose categories have places in an order, at equal distances.
         undefined: Why a column has no agreement, for those that have none.
+        agreement: When two categories agree.
     """
 
     names: tuple[str, ...]
@@ -52,6 +53,7 @@ class FeatureSpace:
     categories: Mapping[str, pd.Index]
     undefined: Mapping[str, str]
     placed: frozenset[str] = frozenset()
+    agreement: Agreement = "indicator"
 
     @classmethod
     def of(
@@ -90,7 +92,7 @@ class FeatureSpace:
                     placed.add(name)
             if column.nunique(dropna=numeric) < 2:
                 undefined[name] = f"constant in the {len(train)} training rows"
-        return cls(tuple(train.columns), ranges, categories, undefined, frozenset(placed))
+        return cls(tuple(train.columns), ranges, categories, undefined, frozenset(placed), agreement)
 
     @property
     def defined(self) -> list[str]:

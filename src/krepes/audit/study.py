@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Pair = tuple[Labels, Labels]
 """Labels of the training rows and of the test samples, in their order."""
+METHODS = ("influence", "directional", "latent cosine", "kernel", "input distance", "random")
+"""What ranks landmarks, in the order in which tables show it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ class Study:
         run: Where the run lies, for commands that a reader may type.
         listed: Samples to list with their landmarks, those to show in depth among them.
         standing: The findings of this run beside those of others.
-        title: What the data are called; ``drawn_from``: how many samples they were drawn from, if these are not all.
+        title: What the data are called; ``drawn_from``: of how many samples, if not all; ``preset``: of the settings.
     """
 
     model: Krepes
@@ -109,6 +111,7 @@ class Study:
     standing: Comparison | None = None
     title: str = "KREPES report"
     drawn_from: int | None = None
+    preset: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse material that does not belong together, before anything expensive is computed."""
@@ -239,7 +242,8 @@ class Study:
     @property
     def rankings(self) -> dict[str, Tensor]:
         """The first landmarks of every test sample by every method, ``(t, K)``; nothing without training data."""
-        return {} if self.orders is None else self.orders.first
+        found = {} if self.orders is None else self.orders.first
+        return {method: found[method] for method in METHODS if method in found}
 
     @cached_property
     def embeddings(self) -> tuple[Tensor, Tensor] | None:

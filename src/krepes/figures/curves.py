@@ -85,23 +85,31 @@ def consistency_curves(table: pd.DataFrame) -> Figure:
     """Draw Precision, Majority and Hit Rate over K, one line per method with its 95 % band.
 
     Args:
-        table: What `krepes.audit.label_consistency` returned.
+        table: What `krepes.audit.label_consistency` returned, or `krepes.audit.consistency_readings`: then there is a
+            row of panels for each reading of "class".
 
     Returns:
         The figure.
     """
-    figure = new_figure(3.1)
-    axes = figure.subplots(1, len(METRICS), sharey=True)
-    for ax, (metric, title) in zip(axes, METRICS.items(), strict=True):
-        for number, (method, rows) in enumerate(table[table["metric"] == metric].groupby("method", sort=False)):
-            colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
-            ax.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
-            ax.plot(rows["k"], rows["estimate"], color=colour, marker=marker, markersize=4, label=literal(method))
+    parts = [("", table)] if "labels" not in table else list(table.groupby("labels", sort=False))
+    figure = new_figure(0.9 + 2.2 * len(parts))
+    panels = figure.subplots(len(parts), len(METRICS), sharex=True, sharey=True, squeeze=False)
+    for row, (reading, part) in zip(panels, parts, strict=True):
+        for ax, (metric, title) in zip(row, METRICS.items(), strict=True):
+            _consistency(ax, part[part["metric"] == metric])
+            ax.set_title(title, loc="left")
+        row[0].set_ylabel(f"share, {reading!s}" if reading else "share of test samples")
+    for ax in panels[-1]:
         _k_axis(ax, sorted(table["k"].unique()))
-        ax.set_title(title, loc="left")
-    axes[0].set_ylabel("share of test samples")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
+
+
+def _consistency(ax: Axes, part: pd.DataFrame) -> None:
+    for number, (method, rows) in enumerate(part.groupby("method", sort=False)):
+        colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+        ax.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.15, linewidth=0)
+        ax.plot(rows["k"], rows["estimate"], color=colour, marker=marker, markersize=4, label=literal(method))
 
 
 @styled

@@ -30,14 +30,16 @@ def alignment_bars(alignment: Alignment, *, variant: str = "normalised") -> Figu
     """
     table = alignment.ranked(variant)
     known, unknown = table[table["estimate"].notna()], table[table["estimate"].isna()]
-    figure = new_figure(1.1 + 0.28 * len(known) + 0.2 * len(unknown))
+    figure = new_figure(1.25 + 0.28 * len(known) + 0.2 * len(unknown))
     ax = figure.add_subplot()
     beyond = (known["p_corrected"] <= LEVEL) & (known["estimate"] > known["null"])
-    _bars(ax, known["column"].tolist(), known, [BLUE if passed else PALE for passed in beyond])
+    together = known.assign(low=known["low_corrected"], high=known["high_corrected"])
+    _bars(ax, known["column"].tolist(), together, [BLUE if passed else PALE for passed in beyond])
     low, high = (known[key].to_numpy() for key in ("null_low", "null_high"))
     ax.hlines(range(len(known)), low, high, color=GREY, linewidth=5, alpha=0.45)
     ax.set_xlabel(
-        f"{variant} Feature Alignment Gap, 95 % interval over {int(table['n'].iloc[0]):,} test samples\n"
+        f"{variant} Feature Alignment Gap over {int(table['n'].iloc[0]):,} test samples\n"
+        "95 % intervals corrected for the number of columns\n"
         f"grey: 90 % of shuffled landmarks; blue: beyond them, corrected p ≤ {LEVEL}"
     )
     reasons = [f"{shorten(row.column, 30)}: undefined, {literal(row.note)}" for row in unknown.itertuples()]
@@ -88,7 +90,7 @@ def _bars(ax: Axes, names: list[str], table: pd.DataFrame, colours: list[str]) -
     for place in places:
         right = value[place] >= 0
         ax.annotate(
-            f"{value[place]:{sign}.3f}",
+            f"{value[place]:{sign}.3f}".replace("-", "−"),
             (high[place] if right else low[place], place),
             xytext=(4 if right else -4, 0),
             textcoords="offset points",

@@ -124,11 +124,10 @@ def study(
     named = list(dict.fromkeys([*space.settings.sensitive, *groups]))
     space.require_columns(named, label)
     ideas = [column_and_value(text) for text in concepts]
-    model = space.model
     proved = best_rung(space.folder, shown, SECONDS) if by_proof and counterfactual and method is None else None
     proved, how, replayed = _replaying(space, method, proved)
     return Study(
-        model,
+        space.model,
         space.test_source,
         test_ids=space.test_ids,
         train_ids=space.train_ids,
@@ -144,7 +143,7 @@ def study(
         concepts=[concept(space, *pair) for pair in ideas],
         inputs=space.asked.kind,
         shown=min(shown, len(space.test)),
-        k=min(k, len(model.landmark_ids_)),
+        k=min(k, len(space.model.landmark_ids_)),
         counterfactual=counterfactual,
         method=method,
         proved=proved,
@@ -158,6 +157,7 @@ def study(
         run=str(space.folder),
         title=f"KREPES report on {space.title}",
         drawn_from=None if held_out == len(space.test) else held_out,
+        preset=space.settings.preset,
     )
 
 

@@ -12,19 +12,30 @@ from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Verdict, View
 from krepes.audit.consistency import MIXED, PREDICTED, TRUE, consistency_readings, label_consistency
 from krepes.audit.probes import PROBE_ROWS, predicted_labels
 from krepes.audit.study import Study
-from krepes.audit.wording import METHODS, percent
+from krepes.audit.wording import METHODS, percent, points
 from krepes.views.source import evenly_spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DEPTHS = (1, 5, 10)
-"""The K that a person is shown; the table has all."""
-CAPTIONS = {
-    TRUE: "Share of a sample's first K landmarks that have its class, by what ranks them",
-    MIXED: "The same for the class that a probe on the encoder predicts for the sample",
-    PREDICTED: "The same for the classes that the probe predicts for sample and landmarks",
+COMPARED = (1, 5, 10)
+"""The K by which two models are compared; a person is shown all."""
+READ = {
+    TRUE: "true classes",
+    MIXED: "predicted class of the sample and true ones of the landmarks",
+    PREDICTED: "predicted classes of the sample and of the landmarks",
 }
+"""Whose classes are compared, in words; predictions are those of a probe on the encoder."""
+ASKED = {
+    "precision": ("Precision@K", "share of the first K landmarks that have the sample's class"),
+    "majority": ("Majority@K", "samples whose class is the most frequent among their first K landmarks"),
+    "majority_of_prediction": (
+        "Majority@K",
+        "samples whose first K landmarks are mostly of the class of --predictions",
+    ),
+    "hit_rate": ("HitRate@K", "samples that share their class with at least one of their first K landmarks"),
+}
+"""What each metric counts, in the order of the views."""
 
 
 def measure(study: Study) -> Exhibit:
@@ -38,8 +49,7 @@ def measure(study: Study) -> Exhibit:
     if probed is not None:
         readings = consistency_readings(study.rankings, (truth, probed[1]), (test, probed[0]))
         table = pd.concat([table, readings[readings["labels"] != TRUE]], ignore_index=True)
-    shown = table[table["labels"] == TRUE]
-    return Exhibit(table, {"Precision, majority and hit rate over K": partial(_draw, shown)})
+    return Exhibit(table, {"Precision, majority and hit rate over K": partial(_draw, table)})
 
 
 def _probed(study: Study, train: list[str]) -> list[list[Any]] | None:
@@ -85,9 +95,9 @@ def sentence(table: pd.DataFrame) -> str:
 
 
 def numbers(table: pd.DataFrame) -> dict[str, float]:
-    """Return the precision at the K that a person is shown."""
+    """Return the precision at the K by which models are compared."""
     ours = of_reading(table)
-    kept = ours[(ours["method"] == "influence") & (ours["metric"] == "precision") & ours["k"].isin(DEPTHS)]
+    kept = ours[(ours["method"] == "influence") & (ours["metric"] == "precision") & ours["k"].isin(COMPARED)]
     return {f"precision at K = {k}": float(x) for k, x in zip(kept["k"], kept["estimate"], strict=True)}
 
 
@@ -104,22 +114,25 @@ def verdict(table: pd.DataFrame) -> Verdict:
 
 
 def views(table: pd.DataFrame) -> tuple[View, ...]:
-    """Return the precision at a few K, one row per method: of true classes, and folded those of predictions."""
+    """Return every metric at every K, one row per method: of true classes, and folded those of predictions."""
     return tuple(
-        _view(part[part["metric"] == "precision"], caption, folded=reading != TRUE)
-        for reading, caption in CAPTIONS.items()
-        if len(part := of_reading(table, reading))
+        _view(part, f"{name}, {words}: {asked}", folded=reading != TRUE)
+        for reading, words in READ.items()
+        for metric, (name, asked) in ASKED.items()
+        if len(part := of_reading(table[table["metric"] == metric], reading))
     )
 
 
-def _view(precision: pd.DataFrame, caption: str, *, folded: bool) -> View:
-    depths = [k for k in DEPTHS if k in set(precision["k"])] or [int(precision["k"].min())]
+def _view(part: pd.DataFrame, caption: str, *, folded: bool) -> View:
+    """Return one metric of one reading; intervals, all nearly alike, are said once by the widest."""
+    widest = float(pd.concat([part["high"] - part["estimate"], part["estimate"] - part["low"]]).max())
+    depths = sorted(set(part["k"]))
     rows = []
-    for method, part in precision.groupby("method", sort=False):
-        of: Any = part.set_index("k")
-        cells = [Estimate(of.loc[k, "estimate"], of.loc[k, "low"], of.loc[k, "high"], "share") for k in depths]
-        rows.append((METHODS[str(method)], *cells))
-    return View(caption, ("ranked by", *(f"K = {k}" for k in depths)), tuple(rows), folded)
+    for method, found in part.groupby("method", sort=False):
+        of: Any = found.set_index("k")["estimate"]
+        rows.append((METHODS[str(method)], *(Estimate(float(of[k]), unit="share") for k in depths)))
+    said = f"{caption}; 95 % intervals: at most {points(widest)} to either side"
+    return View(said, ("ranked by", *(f"K = {k}" for k in depths)), tuple(rows), folded)
 
 
 def _draw(table: pd.DataFrame) -> Figure:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from krepes.audit.base import Audit, Estimate, Exhibit, Finding, Unit, Verdict, View
-from krepes.audit.faithfulness import faithfulness
+from krepes.audit.faithfulness import SAMPLES, faithfulness
 from krepes.audit.probes import PROBE_ROWS
 from krepes.audit.study import Study
-from krepes.audit.wording import percent
+from krepes.audit.wording import percent, signed, text
 from krepes.views.source import evenly_spaced
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ NAMES = {
     "encoder accuracy": "accuracy of a probe on the encoder (baseline)",
     "accuracy gap": "difference, surrogate minus encoder",
     "same decision": "both decide alike",
-    "tau flattened": "Kendall's τ of class probabilities, all samples and classes at once",
+    "tau flattened": "Kendall's τ of probabilities, samples and classes at once",
     "tau over classes": "Kendall's τ of class probabilities, mean over samples",
 }
+OF_CLASS = "Kendall's τ over samples"
+MOST_CLASSES = 10
+"""Classes that have a row each; of more, the lowest and the highest are shown."""
 UNITS: dict[str, Unit] = {"accuracy gap": "gap", "tau flattened": "gap", "tau over classes": "gap"}
 
 
@@ -71,8 +74,8 @@ def verdict(table: pd.DataFrame) -> Verdict:
 
 
 def views(table: pd.DataFrame) -> tuple[View, ...]:
-    """Return the measures of all classes together."""
-    rows = tuple(
+    """Return the measures of all classes together, then the rank correlation of each class."""
+    rows = [
         (
             NAMES[row["measure"]],
             Estimate(row["estimate"], row["low"], row["high"], UNITS.get(row["measure"], "share")),
@@ -80,13 +83,43 @@ def views(table: pd.DataFrame) -> tuple[View, ...]:
             int(row["n"]),
         )
         for _, row in table[table["measure"].isin(list(NAMES))].iterrows()
-    )
+    ]
+    rows += _of_classes(table[table["measure"] == SAMPLES])
     caption = (
         "Surrogate against encoder, 95 % intervals; beside it probes that share no label, each with half of them: "
         "surrogate and encoder, and the encoder with itself, which bounds it"
     )
     header = ("measure", "estimate", "each half of the labels", "encoder with itself", "samples")
-    return (View(caption, header, rows),)
+    return (View(caption, header, tuple(rows)),)
+
+
+def _of_classes(part: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Return a row for each class, or one with the range over all if there are many."""
+    if len(part) <= MOST_CLASSES:
+        return [
+            (
+                f"{OF_CLASS}, class {text(row['class'], 20)}",
+                Estimate(row["estimate"], row["low"], row["high"], "gap"),
+                *(Estimate(row[beside], unit="gap") for beside in ("apart", "ceiling")),
+                int(row["n"]),
+            )
+            for _, row in part.iterrows()
+        ]
+    known = part.dropna(subset="estimate")
+    of = f"{len(known)} of {len(part)}" if len(known) < len(part) else f"{len(part)}"
+    ends = tuple(_range(known, name) for name in ("estimate", "apart", "ceiling"))
+    return [(f"{OF_CLASS}, range over {of} classes", *ends, int(part["n"].iloc[0]))]
+
+
+def _range(part: pd.DataFrame, name: str) -> str:
+    """Return the lowest and the highest of a column, each with its class."""
+    known = part.dropna(subset=name).sort_values(name, kind="stable")
+    ends = (
+        [f"{signed(row[name])} ({text(row['class'], 16)})" for _, row in known.iloc[[0, -1]].iterrows()]
+        if len(known)
+        else []
+    )
+    return " to ".join(ends) or "–"
 
 
 def _draw(table: pd.DataFrame) -> Figure:

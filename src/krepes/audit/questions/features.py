@@ -25,6 +25,11 @@ LEADING = 1 / 3
 """Columns with at least this part of the largest gap lead, and the first four of them are named."""
 HIDDEN = "hidden from the encoder"
 NULL = ("shuffled [5 %, 95 %]", "p (Holm)")
+AGREED = {
+    "indicator": "two categories agree if they are equal (agreement indicator)",
+    "codes": "two categories agree the more, the nearer their integer codes (agreement codes, the paper's)",
+}
+"""When two categories agree, in words."""
 
 
 def measure(study: Study) -> Exhibit:
@@ -51,7 +56,8 @@ def measure(study: Study) -> Exhibit:
     unseen = table["column"].isin(list(study.hidden)) & (table["note"] == "")
     table.loc[unseen, "note"] = HIDDEN
     first = ["method", "variant", "column"]
-    return Exhibit(table[[*first, *(c for c in table if c not in first)]], {"Feature Alignment Gap": _drawer(table)})
+    table = table[[*first, *(c for c in table if c not in first)]].assign(agreement=space.agreement)
+    return Exhibit(table, {"Feature Alignment Gap": _drawer(table)})
 
 
 def ranked(table: pd.DataFrame) -> pd.DataFrame:
@@ -133,8 +139,11 @@ def views(table: pd.DataFrame) -> tuple[View, ...]:
         rows.append((text(column), _estimate(ours), *_null(ours), *gaps, text(note)))
         plain.append((text(column), Estimate(float(raw["estimate"]), unit="gap"), *_null(raw)))
     notes = bool(order["note"].astype(bool).any())
-    heads = ("column", METHODS["influence"], *NULL, *(METHODS[name] for name in methods))
-    caption = "Gap of each column by what ranks the landmarks, 95 % interval of ours; p: against shuffled landmarks"
+    heads = ("column", f"{METHODS['influence']} [95 %, corrected]", *NULL, *(METHODS[name] for name in methods))
+    caption = (
+        "Gap of each column by what ranks the landmarks, ours with a 95 % interval corrected for the number of "
+        f"columns; p: against shuffled landmarks; {AGREED[table['agreement'].iloc[0]]}"
+    )
     return (
         View(caption, (*heads, *(["note"] if notes else [])), tuple(row if notes else row[:-1] for row in rows)),
         View(
@@ -153,7 +162,8 @@ def _null(row: pd.Series[float]) -> tuple[Estimate, str]:
 
 
 def _estimate(row: pd.Series[float]) -> Estimate:
-    return Estimate(float(row["estimate"]), float(row["low"]), float(row["high"]), "gap")
+    """Return a gap with the interval in which those of all columns lie together."""
+    return Estimate(float(row["estimate"]), float(row["low_corrected"]), float(row["high_corrected"]), "gap")
 
 
 def _drawer(table: pd.DataFrame) -> Callable[[], Figure]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from krepes.audit.columns import ROLES
+from krepes.audit.questions.features import AGREED
 from krepes.audit.study import Study
 from krepes.audit.wording import count, drawn, listing, text
 from krepes.encoders.frozen import FrozenEncoder
@@ -40,6 +41,10 @@ def provenance(study: Study) -> Section:
         ("Seed", f"{model.seed}"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in versions().items())),
     ]
+    if study.preset is not None:
+        items.insert(0, ("Preset", f"{study.preset}; what was passed beside it beats it"))
+    if study.space is not None:
+        items.append(("Agreement", AGREED[study.space.agreement]))
     return Section(
         "audited",
         "What was audited",
