@@ -40,7 +40,7 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
         checks.append((f"{words}; a random value on {int((part[RANDOM] <= POINTS).sum())}", good >= SHARE * count))
     picks = _costs(table, by_seed=True)[RECOMMENDED].explode().dropna().astype(float)
     near = int((picks <= POINTS).sum())
-    words = f"of single picks, one a grid and seed, {near} of {len(picks)} cost at most {POINTS:g} points, 8 in 10"
+    words = f"of its single picks, one a grid and seed, {near} of {len(picks)} cost at most {POINTS:g} points, 8 in 10"
     checks.append((f"{words}; the dearest {picks.max():.1f}", near >= SHARE * len(picks)))
     chosen = cost[list(CRITERIA)].loc[[(CHOSEN_ON, grid) for grid in grids.GRIDS]]
     first = chosen.mean().sort_values(kind="stable")
@@ -60,9 +60,10 @@ def _never_collapsed(table: pd.DataFrame) -> tuple[str, bool]:
     least, collapse = float(named["mean"].min()), _collapse(table)
     worst = float(_costs(table).xs(MADE, level="grid")[RECOMMENDED].max())
     said = (
-        f"collapsed encoders are never picked; those that were made to collapse are named in {least:.0%} of seeds or "
-        f"more, and cost at least {collapse:.1f} points, where the worst pick of {CRITERIA[RECOMMENDED]} beside them "
-        f"costs {worst:.1f}; the alarm makes {spared} of {len(careless)} picks cheaper"
+        f"collapsed encoders are never picked; those that were made to collapse are named in {100 * least:.0f} % of "
+        f"the seeds on every data set and cost at least {collapse:.1f} points, where the worst pick of "
+        f"{CRITERIA[RECOMMENDED]} beside them costs {worst:.1f}; the alarm makes {spared} of {len(careless)} picks "
+        f"cheaper"
     )
     return said, not table[table["at"] == FELL]["mean"].any() and worst < collapse
 
@@ -120,14 +121,21 @@ def _tracks(grid: str, measure: str) -> Judge:
     return judged
 
 
+WAYS = {
+    STRONG: "one encoder per lambda, above its input",
+    "lam": "one small encoder per lambda",
+    ONE: "one encoder, lambda in the objective alone",
+}
+"""Grids by what a reading calls them."""
+
+
 def _readings(judge: Callable[[str, str], Judge]) -> tuple[Reading, ...]:
     """Return what the text allows: one encoder or one for each lambda, both metrics, the preset and ours."""
-    ways = (("one encoder per lambda", STRONG), ("one encoder, lambda in the objective alone", ONE))
     metrics = (("AᵀA as printed", "entropy"), ("AᵀKA", "entropy_kernel"))
     return tuple(
-        Reading(f"{setting}: {words}, {name}", judge(grid + more, measure))
+        Reading(f"{setting}: {words}, {name}", judge(grid + more, measure), needs=("grid", grid + more))
         for setting, more in (("paper", PRESET), ("ours", ""))
-        for words, grid in ways
+        for grid, words in WAYS.items()
         for name, measure in metrics
     )
 

@@ -24,17 +24,18 @@ MARKS = {
     "encoder_rankme": (SKY, "D"),
     "retrieval": (OLIVE, "P"),
 }
-WAYS = {STRONG: "one encoder per λ", ONE: "one encoder for all λ"}
 
 
 @styled
 def draw_lambdas(table: pd.DataFrame) -> Figure:
     """Draw entropy and probe over lambda, as the paper's figure does: by the preset and by ours, both kinds of grid."""
+    per_lambda = STRONG if STRONG in set(table["grid"]) else "lam"
+    ways = {per_lambda: "one encoder per λ", ONE: "one encoder for all λ"}
     figure = new_figure(4.6)
     axes = figure.subplots(2, 2, sharex=True)
     x, labels = np.arange(len(grids.GRIDS["lam"])), [_short(f"{lam:g}") for lam in grids.GRIDS["lam"]]
     for line, (setting, more) in zip(axes, (("paper's preset", PRESET), ("ours", "")), strict=True):
-        for ax, (grid, words) in zip(line, WAYS.items(), strict=True):
+        for ax, (grid, words) in zip(line, ways.items(), strict=True):
             _curve(ax, x, curves(table, grid + more, PROBE), GREY, ".", "probe accuracy")
             ax.set_ylabel("probe accuracy", color=GREY)
             beside = ax.twinx()
@@ -72,7 +73,7 @@ def draw(table: pd.DataFrame) -> Figure:
     for ax in axes.flat:
         handles, labels = ax.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
-    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=3)
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=2)
     return figure
 
 
@@ -99,6 +100,9 @@ def _panel(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_xticks(x, [_short(at) for at in places])
     ax.tick_params(labelsize=7)
     ax.set_ylim(rail - step * (max(taken.values()) + 1), high + step)
+    ax.set_yticks([
+        tick for tick in ax.get_yticks() if rail < tick <= high + step
+    ])  # below the rail nothing is measured
     ax.margins(x=0.15)
 
 
