@@ -14,7 +14,7 @@ from torch import Tensor
 from krepes.attribution import Attribution, attribute
 from krepes.audit import rankings
 from krepes.encoders import FrozenEncoder
-from krepes.figures import landmark_strips, latent_map
+from krepes.figures import landmark_columns, landmark_strips, latent_map
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Judge, Reading, under_each
@@ -30,19 +30,19 @@ TOP = 3
 TWICE = 2.0
 NEGATIVE, REPEL = "share of negative scores", 0.01
 """How many scores repel, and the share of them below which nothing is said to."""
-SHOWN = 6
+SHOWN, REST = 6, "other classes"
+"""Pictures with what repels them, and what a map calls the classes that it does not tell apart."""
 
 
 def run_samples(trial: Trial) -> Findings:
-    """Return how many of the top-3 landmarks share the class, for each ranking, with strips of the first samples."""
+    """Return how many of the top-3 landmarks share the class, for each ranking, with pictures of every class."""
     rows, pictures = [], {}
     for name, setting, made, model in _models(trial):
         of_landmark, of_test = made.landmark_labels(model), made.labels[1]
         for method, top in rankings(model, made.test, k=TOP, seed=trial.seed).items():
             rows.append((setting, name, method, float((of_landmark[top.numpy()] == of_test[:, None]).mean())))
         if setting == "ours":
-            first = attribute(model, made.test[:SHOWN]).top(TOP)
-            pictures[name] = _strips(made, model, first.indices, first.scores)
+            pictures[name] = _columns(made, model)
     return Findings(pd.DataFrame(rows, columns=[*SAMPLES_KEYS, "value"]), pictures)
 
 
@@ -68,7 +68,9 @@ def run_repulsive(trial: Trial) -> Findings:
         pictures[name] = _strips(made, model, indices, scores)
         Z = model.transform(model.stream_.plain(model.landmarks_))
         names = _fewer(made.landmark_labels(model), made.labels[1][0])
-        pictures[f"{name}-map"] = latent_map(model.transform(made.test[:1])[0], Z, attribution.scores[0], names=names)
+        pictures[f"{name}-map"] = latent_map(
+            model.transform(made.test[:1])[0], Z, attribution.scores[0], names=names, own=made.labels[1][0], rest=REST
+        )
     return Findings(pd.DataFrame(rows, columns=[*REPULSIVE_KEYS, "value"]), pictures)
 
 
@@ -96,7 +98,21 @@ def _forces(made: Experiment, model: Krepes, attribution: Attribution) -> list[t
     return found
 
 
+def _columns(made: Experiment, model: Krepes) -> Figure:
+    """Draw the first test picture of each class over its top landmarks."""
+    names, first = np.unique(made.labels[1], return_index=True)
+    samples = made.test[torch.from_numpy(first)]
+    return landmark_columns(
+        samples,
+        model.stream_.plain(model.landmarks_),
+        attribute(model, samples).top(TOP).indices,
+        sample_names=names.tolist(),
+        landmark_names=made.landmark_labels(model).tolist(),
+    )
+
+
 def _strips(made: Experiment, model: Krepes, indices: Tensor, scores: Tensor) -> Figure:
+    """Draw the first test pictures beside the landmarks that attract and repel them most."""
     return landmark_strips(
         made.test[: len(indices)],
         model.stream_.plain(model.landmarks_),
@@ -104,6 +120,7 @@ def _strips(made: Experiment, model: Krepes, indices: Tensor, scores: Tensor) ->
         scores,
         sample_names=made.labels[1][: len(indices)].tolist(),
         landmark_names=made.landmark_labels(model).tolist(),
+        attracting=TOP,
     )
 
 
@@ -111,7 +128,7 @@ def _fewer(labels: np.ndarray, own: str, most: int = 6) -> list[str]:
     """Return the classes with all but the sample's own and the most frequent merged, so that colours suffice."""
     names, counts = np.unique(labels, return_counts=True)
     kept = {own, *names[np.argsort(-counts)][:most]}
-    return [str(label) if label in kept else "other classes" for label in labels]
+    return [str(label) if label in kept else REST for label in labels]
 
 
 def _repelling(table: pd.DataFrame, *, data: str, judge: Judge) -> tuple[bool, str]:
