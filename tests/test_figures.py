@@ -19,7 +19,7 @@ from krepes.audit.rankings import first
 from krepes.audit.selection import Selection
 from krepes.data.text import printable
 from krepes.errors import InvalidInputError
-from krepes.figures.style import ATTRACTIVE, BLUE, MARKERS, PALE, REPULSIVE, SERIES
+from krepes.figures.style import ATTRACTIVE, BLUE, MARKERS, ORANGE, PALE, REPULSIVE, SERIES, fixed
 
 GAP = ["estimate", "low_corrected", "high_corrected", "null", "p_corrected"]
 LONG = "a name that is far too long to stand beside a bar at this size"
@@ -85,7 +85,23 @@ def latent(**options):
     return figures.latent_map(Z[0], Z, torch.linspace(-1, 1, 30), **options)
 
 
+def columns():
+    images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    names = ["automobile", "airplane", "bird", "cat", "deer", "truck"]
+    chosen = torch.arange(18).reshape(6, 3) % 6
+    return figures.landmark_columns(images, images, chosen, sample_names=names, landmark_names=names)
+
+
+def apart():
+    images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    scores = torch.linspace(1, -1, 12).reshape(2, 6)
+    return figures.landmark_strips(images[:2], images, torch.arange(6).repeat(2, 1), scores, attracting=3)
+
+
 ALL = {
+    "columns": columns,
+    "strips apart": apart,
+    "map of classes": lambda: latent(names=["a", "b", "c"] * 10, own="a", rest="c"),
     "strips": lambda: strips(torch.tensor([[0.5, -0.2]])),
     "rows": rows,
     "alignment": lambda: figures.alignment_bars(alignment()),
@@ -154,6 +170,10 @@ NAMED = {
     "consistency": lambda name: figures.consistency_curves(label_consistency(*ranked()).replace("random", name)),
     "spectrum": lambda name: figures.spectral_curves(selection([name, "b", "c"]), name=name),
     "faithfulness": lambda name: figures.faithfulness_bars(faithfulness_table().replace("class 1", name)),
+    "columns": lambda name: figures.landmark_columns(
+        torch.rand(1, 8, 8), torch.rand(2, 8, 8), torch.tensor([[0]]), sample_names=[name], landmark_names=["a", "b"]
+    ),
+    "own": lambda name: latent(names=[name, "b"] * 15, own=name, rest="b"),
     "strips": lambda name: figures.landmark_strips(
         torch.rand(1, 8, 8),
         torch.rand(2, 8, 8),
@@ -195,13 +215,73 @@ def test_the_users_matplotlib_settings_neither_leak_in_nor_out():
         assert matplotlib.rcParams["font.size"] == 25
 
 
-def test_attraction_is_green_and_solid_repulsion_red_and_dashed():
-    _, attracts, repels = strips(torch.tensor([[0.5, -0.2]])).axes
-    spine = attracts.spines["left"], repels.spines["left"]
-    assert [s.get_linestyle() for s in spine] == ["solid", "dashed"]
-    assert [ax.xaxis.label.get_color() for ax in (attracts, repels)] == [ATTRACTIVE, REPULSIVE]
+def test_attraction_is_green_and_repulsion_red_with_signs_and_digits_that_say_so_too():
+    _, attracts, repels = strips(torch.tensor([[0.0112, -0.00928]])).axes
+    assert [to_hex(ax.spines["left"].get_edgecolor()).upper() for ax in (attracts, repels)] == [ATTRACTIVE, REPULSIVE]
+    assert {spine.get_linestyle() for ax in (attracts, repels) for spine in ax.spines.values()} == {"solid"}
+    assert [ax.get_xlabel() for ax in (attracts, repels)] == ["+0.0112", "−0.0093"]
     lines = latent(k=2).axes[0].get_lines()
     assert [line.get_color() for line in lines] == [ATTRACTIVE] * 2 + [REPULSIVE] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [
+        ([123.4, -2.0], ["+123", "−2"]),
+        ([0.0, 0.0], ["+0.00", "+0.00"]),
+        ([1.0, float("nan")], ["+1.00", "+nan"]),
+        ([1.25e-9, -1e-10], ["+1.25e−09", "−1.00e−10"]),
+    ],
+)
+def test_scores_are_written_to_the_same_digit(values, written):
+    assert fixed(values) == written
+
+
+def test_what_attracts_and_what_repels_stand_apart_under_headings():
+    images = torch.rand(5, 4, 4)
+    scores = torch.tensor([[0.3, 0.2, -0.1, -0.2]])
+    figure = figures.landmark_strips(
+        images[:1], images, torch.tensor([[0, 1, 2, 3]]), scores, sample_names=["ship"], attracting=2
+    )
+    figure.draw_without_rendering()
+    assert [ax.texts[0].get_text() for ax in figure.axes[:3]] == ["test", "attract most", "repel most"]
+    left = [ax.get_position().x0 for ax in figure.axes[3:]]
+    steps = np.diff(left)
+    assert len(left) == 5 and steps[2] > 1.2 * max(steps[0], steps[1], steps[3])
+    assert figure.axes[3].get_title() == "ship"
+    with pytest.raises(InvalidInputError, match="attracting between 1 and 3, got .* attracting=4"):
+        figures.landmark_strips(images[:1], images, torch.tensor([[0, 1, 2, 3]]), scores, attracting=4)
+
+
+def test_landmarks_below_a_sample_are_framed_by_whether_they_share_its_class():
+    images = torch.rand(3, 4, 4)
+    figure = figures.landmark_columns(
+        images[:2],
+        images,
+        torch.tensor([[0, 2], [1, 0]]),
+        sample_names=["cat", "dog"],
+        landmark_names=["cat", "dog", "dog"],
+    )
+    shown = {(ax.get_xlabel(), to_hex(ax.spines["left"].get_edgecolor()).upper()) for ax in figure.axes[2:]}
+    assert shown == {("cat", BLUE), ("dog", BLUE), ("dog", ORANGE), ("cat", ORANGE)}
+    assert [ax.get_title() for ax in figure.axes[:2]] == ["cat", "dog"]
+    np.testing.assert_array_equal(figure.axes[5].images[0].get_array(), images[0])  # the second of the second sample
+    ten = figures.landmark_columns(
+        torch.rand(10, 4, 4), images, torch.zeros(10, 3).long(), sample_names=range(10), landmark_names=range(3)
+    )
+    width, height = ten.get_size_inches()
+    assert height < 0.6 * width
+
+
+def test_a_map_shows_the_sample_s_own_class_first_and_what_is_merged_last_and_grey():
+    names = ["ship", "cat", "other classes"] * 10
+    figure = latent(names=names, own="ship", rest="other classes")
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == ["attracts", "repels", "ship (the sample's)", "cat", "other classes", "test sample"]
+    own, cat, rest = figure.axes[0].collections[:3]
+    assert own.get_sizes()[0] > cat.get_sizes()[0] > rest.get_sizes()[0]
+    assert to_hex(rest.get_facecolor()[0]).upper() == PALE
+    assert figure.axes[0].get_title(loc="left") == "a test sample of class ship among the landmarks"
 
 
 def test_edges_of_a_missing_sign_are_left_out():
@@ -249,6 +329,8 @@ def test_heat_map_writes_every_share_and_chance():
     shown = figure.axes[0].images[0].get_array()
     np.testing.assert_allclose(shown, np.vstack([found.shares, found.expected]))
     assert "random landmark" in words(figure)
+    largest, scale = np.nanmax(shown), figure.axes[0].images[0].get_clim()
+    assert scale[0] == 0 and largest <= scale[1] < largest + 0.05  # the largest share is the darkest
 
 
 def test_the_winner_is_ringed():

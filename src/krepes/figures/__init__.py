@@ -7,7 +7,7 @@ from krepes.figures.measures import alignment_bars, deletion_bars, faithfulness_
 from krepes.figures.results import influence_bars, kind_bars, landmark_bars, verdict_board
 from krepes.figures.rows import row_diffs
 from krepes.figures.spectra import singular_values
-from krepes.figures.strips import landmark_strips
+from krepes.figures.strips import landmark_columns, landmark_strips
 from krepes.figures.style import render
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "influence_bars",
     "kind_bars",
     "landmark_bars",
+    "landmark_columns",
     "landmark_strips",
     "latent_map",
     "render",

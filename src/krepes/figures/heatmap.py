@@ -12,8 +12,8 @@ from krepes.figures.style import GREY, new_figure, shorten, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Beyond this share the colour map is too dark for black text.
-DARK = 0.5
+# Beyond this part of the scale the colour map is too dark for black text.
+DARK = 0.6
 
 
 @styled
@@ -30,7 +30,8 @@ def cross_group_heatmap(found: CrossGroup) -> Figure:
     shares = np.vstack([found.shares, found.expected])
     figure = new_figure(1.6 + 0.5 * (size + 1))
     ax = figure.add_subplot()
-    image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    most = max(1.0, np.ceil(20 * np.nanmax(shares))) / 20  # the largest share, rounded up: small ones are told apart
+    image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=most, aspect="auto")
     ax.axhline(size - 0.5, color="white", linewidth=6)
     for g in range(size + 1):
         for h in range(size):
@@ -40,7 +41,7 @@ def cross_group_heatmap(found: CrossGroup) -> Figure:
             else:
                 lift = f"\n×{found.lift[g, h]:.1f}" if g < size and found.beyond[g, h] else ""
                 text = f"{share:.2f}{lift}"
-            ax.text(h, g, text, ha="center", va="center", fontsize=8, color="white" if share > DARK else "black")
+            ax.text(h, g, text, ha="center", va="center", fontsize=8, color="white" if share > DARK * most else "black")
     totals = found.counts.sum(1)
     rows = [f"{shorten(name, 16)} ({n:,})" for name, n in zip(found.groups, totals, strict=True)]
     ax.set_yticks(range(size + 1), [*rows, "random landmark"])

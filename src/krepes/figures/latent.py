@@ -11,16 +11,26 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
-from krepes.figures.style import ATTRACTIVE, GREY, INK, MARKERS, REPULSIVE, SERIES, new_figure, shorten, styled
+from krepes.figures.style import ATTRACTIVE, GREY, INK, MARKERS, PALE, REPULSIVE, SERIES, new_figure, shorten, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Those of a line, of the sample and of what is merged come last.
+SHADES = sorted(SERIES, key=(INK, GREY, ATTRACTIVE, REPULSIVE).__contains__)
+
 
 @styled
 def latent_map(
-    Z_sample: Tensor, Z_landmarks: Tensor, scores: Tensor, *, k: int = 5, names: Sequence[Any] | None = None
+    Z_sample: Tensor,
+    Z_landmarks: Tensor,
+    scores: Tensor,
+    *,
+    k: int = 5,
+    names: Sequence[Any] | None = None,
+    own: Any = None,
+    rest: Any = None,
 ) -> Figure:
     """Draw embeddings in the plane of their first two principal components.
 
@@ -30,6 +40,8 @@ def latent_map(
         scores: Influence scores of the landmarks on the sample, ``(m,)``.
         k: Edges to draw of each sign, at most; strength is width.
         names: Classes or groups of the landmarks, ``m`` of them, as colours and marks; at most nine distinct ones.
+        own: The name of the sample: it stands in the title, and landmarks that have it are larger and first in the key.
+        rest: The name of all that is merged: grey, small and last in the key.
 
     Returns:
         The figure.
@@ -51,10 +63,12 @@ def latent_map(
     figure = new_figure(4.6)
     ax = figure.add_subplot()
     _edges(ax, sample.numpy(), landmarks.numpy(), scores.double(), k)
-    _points(ax, landmarks.numpy(), names)
+    _points(ax, landmarks.numpy(), names, own, rest)
     x, y = sample.tolist()
     ax.scatter(x, y, marker="*", s=260, color=INK, edgecolor="white", zorder=5, label="test sample")
     ax.set(xlabel="first principal component", ylabel="second principal component", xticks=[], yticks=[])
+    if own is not None:
+        ax.set_title(f"a test sample of class {shorten(own, 18)} among the landmarks", loc="left")
     figure.legend(loc="outside right upper")
     return figure
 
@@ -75,17 +89,29 @@ def _edges(ax: Axes, sample: np.ndarray[Any, Any], landmarks: np.ndarray[Any, An
             label = "_nolegend_"
 
 
-def _points(ax: Axes, landmarks: np.ndarray[Any, Any], names: Sequence[Any] | None) -> None:
-    style: dict[str, Any] = {"s": 20, "linewidth": 0.4, "edgecolor": "white", "zorder": 4}
+def _points(
+    ax: Axes, landmarks: np.ndarray[Any, Any], names: Sequence[Any] | None, own: Any = None, rest: Any = None
+) -> None:
+    style: dict[str, Any] = {"linewidth": 0.4, "edgecolor": "white"}
     if names is None:
-        ax.scatter(*landmarks.T, color=GREY, label="landmarks", **style)
+        ax.scatter(*landmarks.T, color=GREY, label="landmarks", **style | {"s": 20, "zorder": 4})
         return
-    distinct = sorted(set(names), key=str)
+    distinct = sorted(set(names) - {own, rest}, key=str)
+    distinct = [own] * (own in names) + distinct
     if len(distinct) > len(SERIES):
         raise InvalidInputError(
             f"{len(distinct)} distinct names cannot be told apart by colour and mark: at most {len(SERIES)}. Merge "
             f"the rare ones, or leave names out."
         )
-    for name, colour, marker in zip(distinct, SERIES, MARKERS, strict=False):
+    marks = [(name, colour, marker) for name, colour, marker in zip(distinct, SHADES, MARKERS, strict=False)]
+    for name, colour, marker in [*marks, *([(rest, PALE, "o")] if rest in names else [])]:
         chosen = np.array([other == name for other in names])
-        ax.scatter(*landmarks[chosen].T, color=colour, marker=marker, label=shorten(name, 18), **style)
+        size = (
+            {"s": 56, "zorder": 4.5}
+            if name == own
+            else {"s": 12, "zorder": 2}
+            if name == rest
+            else {"s": 20, "zorder": 4}
+        )
+        label = f"{shorten(name, 18)} (the sample's)" if name == own else shorten(name, 18)
+        ax.scatter(*landmarks[chosen].T, color=colour, marker=marker, label=label, **style | size)

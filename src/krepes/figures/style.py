@@ -5,7 +5,8 @@ matplotlib is imported when a figure is drawn and not before; no global state of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import wraps
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -23,6 +24,24 @@ INK, GREY, PALE = "#222222", "#767676", "#D9D9D9"
 ATTRACTIVE, REPULSIVE = GREEN, RED
 SERIES = (BLUE, ORANGE, PURPLE, SKY, GREY, INK, OLIVE, GREEN, RED)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", ">", "<")
+
+SPELLED = {
+    "barlow_twins": "Barlow Twins",
+    "vicreg": "VICReg",
+    "simclr": "SimCLR",
+    "byol": "BYOL",
+    "spectral": "spectral",
+    "kpca": "kernel PCA",
+    "kae": "KAE",
+    "adult": "Adult",
+    "bank": "Bank",
+    "covertype": "Covertype",
+    "higgs": "HIGGS",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "fairface": "FairFace",
+}
+"""How losses and data sets are written in the literature, by what they are called on the command line."""
 
 WIDTH = 7.0
 """Inches: 700 pixels at 100 dots an inch."""
@@ -91,6 +110,24 @@ def render(figure: Figure, *, format: str = "png", dpi: int = 200) -> bytes:
     content = BytesIO()
     figure.savefig(content, format=format, dpi=dpi, metadata={unwanted[format]: None}, facecolor="white")
     return content.getvalue()
+
+
+def spelled(name: str) -> str:
+    """Return the name of a loss or of a data set as the literature writes it, any other name as it is."""
+    return SPELLED.get(name, name)
+
+
+def fixed(values: Sequence[float]) -> list[str]:
+    """Return numbers with their signs, a true minus, all to the same digit: the largest has three that count.
+
+    Example:
+        >>> fixed([0.0112, -0.00928])
+        ['+0.0112', '−0.0093']
+    """
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    digits = max(0, 2 - math.floor(math.log10(largest))) if largest else 2
+    form = f"+.{digits}f" if digits <= 6 else "+.2e"
+    return [f"{value:{form}}".replace("-", "−") for value in values]
 
 
 def shorten(value: object, length: int) -> str:

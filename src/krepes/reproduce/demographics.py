@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,14 @@ def _shares(trial: Trial, made: Experiment, pictures: dict[str, Figure], preset:
     found = rankings(model, made.test, k=1, seed=trial.seed)
     matrices = cross_group(found, made.landmark_labels(model), made.labels[1], seed=trial.seed)
     if preset is None:
-        pictures |= {method.replace(" ", "-"): cross_group_heatmap(matrices[method]) for method in METHODS[:2]}
+        pictures |= {method.replace(" ", "-"): _heatmap(matrices[method]) for method in METHODS[:2]}
     rows = [(method, *row) for method in METHODS for row in _rows(matrices[method], method)]
     return pd.DataFrame(rows, columns=[*KEYS[1:], "value"])
+
+
+def _heatmap(matrix: CrossGroup) -> Figure:
+    """Draw a matrix, its groups as a reader writes them."""
+    return cross_group_heatmap(replace(matrix, groups=[str(name).replace("_", ", ") for name in matrix.groups]))
 
 
 def _rows(matrix: CrossGroup, method: str) -> list[tuple[str, str, str, float]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,35 +13,40 @@ from torch import Tensor
 from krepes.attribution import Attribution, attribute
 from krepes.audit import rankings
 from krepes.encoders import FrozenEncoder
-from krepes.figures import landmark_strips, latent_map
+from krepes.figures import landmark_columns, landmark_strips, latent_map
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
-from krepes.reproduce.claims import Claim, Judge, Reading, under_each
-from krepes.reproduce.trial import READ, SETTINGS, Experiment, Trial
+from krepes.reproduce.pictures_claims import (
+    CONFUSABLE,
+    DATA,
+    DISTANCE,
+    INPUT,
+    NEGATIVE,
+    REPULSIVE_CLAIMS,
+    SAMPLES_CLAIMS,
+    SHARE,
+    TOP,
+    judge_samples,
+)
+from krepes.reproduce.trial import SETTINGS, Experiment, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DATA = ("cifar10", "mnist")
 SAMPLES_KEYS, REPULSIVE_KEYS = ("setting", "data", "method"), ("setting", "data", "measure", "landmarks")
-SHARE, DISTANCE, INPUT = "share of the sample's class", "latent distance over mean", "input distance over mean"
-TOP = 3
-TWICE = 2.0
-NEGATIVE, REPEL = "share of negative scores", 0.01
-"""How many scores repel, and the share of them below which nothing is said to."""
-SHOWN = 6
+SHOWN, REST = 6, "other classes"
+"""Pictures with what repels them, and what a map calls the classes that it does not tell apart."""
 
 
 def run_samples(trial: Trial) -> Findings:
-    """Return how many of the top-3 landmarks share the class, for each ranking, with strips of the first samples."""
+    """Return how many of the top-3 landmarks share the class, for each ranking, with pictures of every class."""
     rows, pictures = [], {}
     for name, setting, made, model in _models(trial):
         of_landmark, of_test = made.landmark_labels(model), made.labels[1]
         for method, top in rankings(model, made.test, k=TOP, seed=trial.seed).items():
             rows.append((setting, name, method, float((of_landmark[top.numpy()] == of_test[:, None]).mean())))
         if setting == "ours":
-            first = attribute(model, made.test[:SHOWN]).top(TOP)
-            pictures[name] = _strips(made, model, first.indices, first.scores)
+            pictures[name] = _columns(made, model)
     return Findings(pd.DataFrame(rows, columns=[*SAMPLES_KEYS, "value"]), pictures)
 
 
@@ -68,7 +72,9 @@ def run_repulsive(trial: Trial) -> Findings:
         pictures[name] = _strips(made, model, indices, scores)
         Z = model.transform(model.stream_.plain(model.landmarks_))
         names = _fewer(made.landmark_labels(model), made.labels[1][0])
-        pictures[f"{name}-map"] = latent_map(model.transform(made.test[:1])[0], Z, attribution.scores[0], names=names)
+        pictures[f"{name}-map"] = latent_map(
+            model.transform(made.test[:1])[0], Z, attribution.scores[0], names=names, own=made.labels[1][0], rest=REST
+        )
     return Findings(pd.DataFrame(rows, columns=[*REPULSIVE_KEYS, "value"]), pictures)
 
 
@@ -104,7 +110,21 @@ def _relative(X: Tensor, Z: Tensor) -> Tensor:
     return distance / distance.mean(1, keepdim=True)
 
 
+def _columns(made: Experiment, model: Krepes) -> Figure:
+    """Draw the first test picture of each class over its top landmarks."""
+    names, first = np.unique(made.labels[1], return_index=True)
+    samples = made.test[torch.from_numpy(first)]
+    return landmark_columns(
+        samples,
+        model.stream_.plain(model.landmarks_),
+        attribute(model, samples).top(TOP).indices,
+        sample_names=names.tolist(),
+        landmark_names=made.landmark_labels(model).tolist(),
+    )
+
+
 def _strips(made: Experiment, model: Krepes, indices: Tensor, scores: Tensor) -> Figure:
+    """Draw the first test pictures beside the landmarks that attract and repel them most."""
     return landmark_strips(
         made.test[: len(indices)],
         model.stream_.plain(model.landmarks_),
@@ -112,6 +132,7 @@ def _strips(made: Experiment, model: Krepes, indices: Tensor, scores: Tensor) ->
         scores,
         sample_names=made.labels[1][: len(indices)].tolist(),
         landmark_names=made.landmark_labels(model).tolist(),
+        attracting=TOP,
     )
 
 
@@ -119,139 +140,9 @@ def _fewer(labels: np.ndarray, own: str, most: int = 6) -> list[str]:
     """Return the classes with all but the sample's own and the most frequent merged, so that colours suffice."""
     names, counts = np.unique(labels, return_counts=True)
     kept = {own, *names[np.argsort(-counts)][:most]}
-    return [str(label) if label in kept else "other classes" for label in labels]
+    return [str(label) if label in kept else REST for label in labels]
 
 
-def _repelling(table: pd.DataFrame, *, data: str, judge: Judge) -> tuple[bool, str]:
-    """Return what a judge says where landmarks repel at all; where hardly any score is negative, that none does."""
-    table = table[table["data"] == data]
-    share = float(table[table["measure"] == NEGATIVE]["mean"].item())
-    holds, said = judge(table)
-    return holds and share >= REPEL, f"{said}; {100 * share:.2g} % of all scores are negative"
-
-
-def _apart(table: pd.DataFrame) -> tuple[bool, str]:
-    """Return whether repulsive landmarks are of another class more often than all and than attractive ones."""
-    share = table[table["measure"] == SHARE].set_index("landmarks")["mean"]
-    said = ", ".join(f"{which} {1 - share[which]:.3f}" for which in ("repulsive", "all", "attractive"))
-    return bool(share["repulsive"] < min(share["all"], share["attractive"])), f"of another class: {said}"
-
-
-def _far(table: pd.DataFrame) -> tuple[bool, str]:
-    """Return whether repulsive landmarks are farther in latent space than the mean and than attractive ones."""
-    distance = table[table["measure"] == DISTANCE].set_index("landmarks")["mean"]
-    said = f"{distance['repulsive']:.2f} of the mean distance, attractive {distance['attractive']:.2f}"
-    return bool(distance["repulsive"] > max(1.0, distance["attractive"])), said
-
-
-def _beyond_farthest(table: pd.DataFrame) -> tuple[bool, str]:
-    """Return whether repulsive landmarks are of another class more often than the farthest ones."""
-    share = table[table["measure"] == SHARE].set_index("landmarks")["mean"]
-    ours, theirs = 1 - share["repulsive"], 1 - share["farthest in latent space"]
-    return bool(ours > theirs), f"{ours:.3f} against {theirs:.3f}"
-
-
-def _alike(table: pd.DataFrame) -> tuple[bool, str]:
-    """Return whether repulsive landmarks of another class look more like the sample than all landmarks do."""
-    distance = table[table["measure"] == INPUT].set_index("landmarks")["mean"]
-    said = f"{distance['repulsive']:.2f} of the mean distance of pixels, attractive {distance['attractive']:.2f}"
-    return bool(distance["repulsive"] < 1.0), said
-
-
-CONFUSABLE = tuple(
-    Claim(
-        f"landmarks that repel a test image look like it: they separate what is easily confused ({name})",
-        under_each(
-            READ, (Reading("by pixels", partial(_repelling, data=name, judge=_alike), needs=("measure", INPUT)),)
-        ),
-        "The paper shows a dark airplane repelled by a bird; here it is the mean over all test pictures.",
-    )
-    for name in DATA
-)
-REPULSIVE_CLAIMS = tuple(
-    Claim(
-        f"landmarks that repel a test image are of other classes and far from it ({name})",
-        under_each(
-            READ,
-            (
-                Reading(words, partial(_repelling, data=name, judge=judge))
-                for words, judge in (
-                    ("other classes, more often than all and than attractive ones", _apart),
-                    ("far in latent space", _far),
-                    ("other classes, more often than the farthest", _beyond_farthest),
-                )
-            ),
-        ),
-        "The paper shows pictures and a map and no count. A negative score needs a kernel value below the mean of a "
-        "centred kernel, or below zero of a plain one, where hardly any is; fewer than one in a hundred count as none. "
-        "A ranking by distance alone finds such landmarks as well.",
-    )
-    for name in DATA
-)
-
-
-def _times_random(table: pd.DataFrame, *, data: str) -> tuple[bool, str]:
-    """Return whether the top landmarks share the class at least twice as often as random ones."""
-    by = table[table["data"] == data].set_index("method")["mean"]
-    ratio = float(by["influence"] / by["random"])
-    figures = f"{by['influence']:.3f} against {by['random']:.3f}, {ratio:.1f} times"
-    return ratio >= TWICE, f"{figures} (latent cosine {by['latent cosine'] / by['random']:.1f} times)"
-
-
-def _mostly(table: pd.DataFrame, *, data: str) -> tuple[bool, str]:
-    """Return whether more than half of the top landmarks share the class."""
-    by = table[table["data"] == data].set_index("method")["mean"]
-    return bool(by["influence"] > 0.5), f"{by['influence']:.3f} (latent cosine {by['latent cosine']:.3f})"
-
-
-def _beyond(table: pd.DataFrame, *, data: str) -> tuple[bool, str]:
-    """Return whether the top landmarks share the class more often than latent neighbours."""
-    by = table[table["data"] == data].set_index("method")["mean"]
-    return bool(by["influence"] > by["latent cosine"]), f"{by['influence']:.3f} against {by['latent cosine']:.3f}"
-
-
-def judge_samples(table: pd.DataFrame) -> list[tuple[str, bool]]:
-    """Return whether the top landmarks share the class at least twice as often as random ones, under our settings."""
-    ours = table[table["setting"] == "ours"]
-    found = {name: _times_random(ours, data=name) for name in DATA}
-    return [
-        (f"{name}: the top-{TOP} landmarks share the class at least twice as often as random ones: {said}", holds)
-        for name, (holds, said) in found.items()
-    ]
-
-
-def _beyond_looks(table: pd.DataFrame, *, data: str) -> tuple[bool, str]:
-    """Return whether the top landmarks share the class more often than the nearest pictures by pixels."""
-    by = table[table["data"] == data].set_index("method")["mean"]
-    return bool(by["influence"] > by["input distance"]), f"{by['influence']:.3f} against {by['input distance']:.3f}"
-
-
-SAMPLES_CLAIMS = tuple(
-    claim
-    for name in DATA
-    for claim in (
-        Claim(
-            f"the top-{TOP} landmarks of a test image consistently belong to its class ({name})",
-            under_each(
-                READ,
-                (
-                    Reading("more than half of them", partial(_mostly, data=name)),
-                    Reading("more often than latent neighbours", partial(_beyond, data=name)),
-                ),
-            ),
-            "The paper shows a few pictures and no count. How often landmarks share the class depends on how well the "
-            "encoder separates classes; what the method adds is what it has over latent cosine on the same encoder.",
-        ),
-        Claim(
-            f"they share meaning rather than low-level texture or colour ({name})",
-            under_each(
-                READ,
-                (Reading("the class more often than the nearest by pixels", partial(_beyond_looks, data=name)),),
-            ),
-            "Where the nearest picture by pixels is mostly of the class, as for digits, likeness is enough.",
-        ),
-    )
-)
 SAMPLES = Target(
     name="samples",
     what="Test images with their top-3 landmarks (figures on sample-specific influence)",
