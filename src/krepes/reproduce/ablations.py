@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from krepes.encoders import ConvNet
-from krepes.figures.style import GREY, SERIES, new_figure, styled
+from krepes.figures.style import GREY, SERIES, new_figure, spelled, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, lead_of
@@ -118,8 +118,8 @@ def draw_init(table: pd.DataFrame) -> Figure:
             style: dict[str, Any] = {"color": SERIES[number], "fmt": "o", "markersize": 4, "capsize": 2}
             ax.errorbar(x, chosen["mean"], chosen["spread"], label=init, **style)
         ax.axhline(of[of["loss"] == "encoder"]["mean"].item(), color=GREY, linestyle="dashed", label="encoder")
-        ax.set_xticks(range(len(losses)), losses, rotation=20, ha="right")
-        ax.set_title(name, loc="left")
+        ax.set_xticks(range(len(losses)), [spelled(loss) for loss in losses], rotation=20, ha="right")
+        ax.set_title(spelled(name), loc="left")
     figure.axes[0].set_ylabel("probe accuracy")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
@@ -136,7 +136,7 @@ def draw_landmarks(table: pd.DataFrame) -> Figure:
         style: dict[str, Any] = {"color": SERIES[number], "fmt": "o", "markersize": 4, "capsize": 2}
         ax.errorbar(x, chosen["mean"], chosen["spread"], label=selector, **style)
     ax.axhline(table[table["loss"] == "encoder"]["mean"].item(), color=GREY, linestyle="dashed", label="encoder")
-    ax.set_xticks(range(len(LOSSES)), LOSSES, rotation=20, ha="right")
+    ax.set_xticks(range(len(LOSSES)), [spelled(loss) for loss in LOSSES], rotation=20, ha="right")
     ax.set_ylabel("probe accuracy")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure

@@ -16,7 +16,7 @@ from krepes.attribution import attribute_stream
 from krepes.audit import AlignmentSum, FeatureSpace
 from krepes.audit.features import AGREEMENTS, Agreement
 from krepes.audit.shuffles import LEVEL, enough_draws
-from krepes.figures.style import BLUE, ORANGE, new_figure, styled
+from krepes.figures.style import BLUE, ORANGE, new_figure, spelled, styled
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Judge, Reading, p_over_seeds
 from krepes.reproduce.trial import READ, Experiment, Trial, side_by_side
@@ -191,8 +191,10 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the normalised gaps of our reading and of the paper's, a row of panels a data set, spread over seeds."""
-    plain = table[(table["columns"] == FOLDED) & (table["measure"] == GAP)]
+    """Draw the normalised gaps of our reading and of the paper's, a row of panels a data set, with 95 % intervals."""
+    keys, folded = list(KEYS[:-1]), table[table["columns"] == FOLDED]
+    half = folded[folded["measure"] == MEASURES["normalised"]["half"]][[*keys, "mean"]]
+    plain = folded[folded["measure"] == GAP].merge(half.rename(columns={"mean": "half"}), on=keys)
     sizes = plain.groupby("data", sort=False)["column"].nunique()
     figure = new_figure(1.2 + 0.2 * sum(sizes))
     axes = figure.subplots(len(sizes), len(DRAWN), height_ratios=sizes.tolist(), squeeze=False)
@@ -200,10 +202,11 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax, ((setting, agreement), colour) in zip(line, DRAWN.items(), strict=True):
             of = plain[(plain["data"] == name) & (plain["setting"] == setting) & (plain["agreement"] == agreement)]
             rows = of.sort_values("mean")
-            ax.barh(rows["column"], rows["mean"], xerr=rows["spread"], color=colour, ecolor="black", capsize=2)
+            ax.barh(rows["column"], rows["mean"], xerr=rows["half"], color=colour, ecolor="black", capsize=2)
             ax.tick_params(axis="y", labelsize=7)
             ax.axvline(0, color="black", linewidth=0.6)
-            ax.set_title(f"{name}, {setting}, {agreement}", loc="left")
+            ax.set_title(f"{spelled(name)}, {setting}, {agreement}", loc="left", fontsize=9)
+    figure.supxlabel("normalised Alignment Gap, 95 % interval over test samples", fontsize=9)
     return figure
 
 

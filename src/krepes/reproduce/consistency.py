@@ -10,7 +10,7 @@ import torch
 from krepes.audit import consistency_readings, label_consistency, predicted_labels, rankings
 from krepes.audit.consistency import DEPTHS, READINGS, TRUE
 from krepes.encoders import FrozenEncoder
-from krepes.figures.style import MARKERS, SERIES, new_figure, styled
+from krepes.figures.style import GREY, MARKERS, SERIES, new_figure, spelled, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.consistency_claims import CLAIMS, DATA, DEFAULT, KEYS, PAPER, paper
@@ -103,7 +103,7 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw Precision@K: one row of panels per reading, one column per data set, one line per method."""
+    """Draw Precision@K: a row of panels per reading, a column per data set, a line per method, dotted the paper's."""
     figure = new_figure(7.2)
     precision = table[(table["metric"] == "precision") & (table["setting"] == DEFAULT)]
     panels = figure.subplots(len(READINGS), len(DATA), sharex=True, sharey="col")
@@ -113,12 +113,15 @@ def draw(table: pd.DataFrame) -> Figure:
             for number, (method, rows) in enumerate(part.groupby("method", sort=False)):
                 style: dict[str, Any] = {"color": SERIES[number], "marker": MARKERS[number], "markersize": 3}
                 ax.errorbar(range(len(rows)), rows["mean"], rows["spread"], label=method, capsize=2, **style)
-            ax.set_title(f"{name}, {reading}", loc="left", fontsize=8)
+                told = rows.reset_index()["paper"].dropna()
+                ax.plot(told.index, told, color=SERIES[number], linestyle="dotted", linewidth=1)
+            ax.set_title(f"{spelled(name)}, {reading}", loc="left", fontsize=8)
         row[0].set_ylabel("Precision@K")
     for ax in panels[-1]:
         ax.set_xticks(range(len(DEPTHS)), [str(k) for k in DEPTHS])
         ax.set_xlabel("K")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.axes[0].plot([], [], color=GREY, linestyle="dotted", linewidth=1, label="dotted: the paper's figures")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 

@@ -14,7 +14,7 @@ from krepes.attribution import attribute
 from krepes.audit import class_coverage, coverage_of_draws
 from krepes.audit.halves import half_models
 from krepes.engine.moments import Moments
-from krepes.figures.style import BLUE, GREY, INK, ORANGE, new_figure, styled
+from krepes.figures.style import BLUE, GREY, INK, ORANGE, new_figure, spelled, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, p_over_seeds, under_each
@@ -168,30 +168,38 @@ CLAIMS = (
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw kappa and accuracy of each loss with their spread, for both kinds of encoder, random orders beside."""
-    figure, table = new_figure(2.8), table[table["setting"] == "ours"]
+    """Draw kappa and accuracy of each loss with their spread, for both kinds of encoder; random orders, the paper."""
+    figure, told, table = new_figure(3.0), _told(table), table[table["setting"] == "ours"]
     coverage, accuracy = figure.subplots(1, 2, sharey=True)
     for number, (encoder, colour) in enumerate(((OWN, BLUE), (SHARED, ORANGE))):
         of: Any = table[table["encoder"] == encoder].set_index(["measure", "loss"])
-        places = [place + 0.2 * number - 0.1 for place in range(len(LOSSES))]
+        drawn = LOSSES[number:]  # the shared encoder is the first loss's own: it is drawn once
+        places = [LOSSES.index(loss) + 0.2 * number - 0.1 for loss in drawn]
         for ax, measure in ((coverage, KAPPA), (accuracy, OURS)):
-            rows = of.loc[measure].reindex(LOSSES)
+            rows = of.loc[measure].reindex(drawn)
             style: dict[str, Any] = {"color": colour, "marker": "o", "linestyle": "none", "capsize": 2}
             ax.errorbar(rows["mean"], places, xerr=rows["spread"], label=f"encoder: {encoder}", **style)
-        chance, best = (of.loc[measure].reindex(LOSSES)["mean"] for measure in (CHANCE, THEIRS))
+        chance, best = (of.loc[measure].reindex(drawn)["mean"] for measure in (CHANCE, THEIRS))
         label = number == 0
         coverage.plot(chance, places, "|", color=GREY, markersize=9, label="random order" if label else "_")
         accuracy.plot(best, places, "x", color=INK, markersize=5, label="encoder itself" if label else "_")
+    coverage.plot(told[KAPPA], range(len(LOSSES)), "D", color=INK, fillstyle="none", markersize=6, label="the paper")
     coverage.set_title("κ, landmarks to meet all classes", loc="left")
-    accuracy.set_title("probe accuracy", loc="left")
-    coverage.set_yticks(range(len(LOSSES)), LOSSES)
+    accuracy.set_title(f"probe accuracy (paper: {told[OURS].min():.2f} to {told[OURS].max():.2f})", loc="left")
+    coverage.set_yticks(range(len(LOSSES)), [spelled(loss) for loss in LOSSES])
     coverage.invert_yaxis()
     named: dict[str, Any] = {}
     for ax in (coverage, accuracy):
         handles, labels = ax.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
-    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=4)
+    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=3)
     return figure
+
+
+def _told(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the paper's figures, a row for each loss."""
+    rows = table[(table["setting"] == "paper") & (table["encoder"] == OWN)]
+    return rows.pivot(index="loss", columns="measure", values="paper").reindex(LOSSES)
 
 
 def _paper() -> pd.DataFrame:

@@ -11,22 +11,23 @@ from krepes.audit import deletion_readings
 from krepes.audit.deletions import ANY
 from krepes.audit.faithfulness import EncoderProbes
 from krepes.encoders import FrozenEncoder
-from krepes.figures.style import BLUE, GREY, INK, ORANGE, PURPLE, new_figure, styled
+from krepes.figures.style import BLUE, GREY, INK, ORANGE, PURPLE, new_figure, spelled, styled
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.faithfulness_claims import (
     CLAIMS,
     DATA,
+    DELETIONS,
     KEYS,
     LOSSES,
     MATCHED,
     PLAIN,
     SAME,
     TAUS,
+    WORDS,
     apart,
     ceiling,
     drop,
     paper,
-    ratio,
 )
 from krepes.reproduce.probes import labelled_rows
 from krepes.reproduce.trial import Experiment, Trial, side_by_side
@@ -120,36 +121,47 @@ def _listed(values: dict[str, float], form: str) -> str:
 @styled
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the accuracy gap, tau with the encoder's own agreement, and the confidence drop in multiples of chance."""
-    figure, table = new_figure(3.2), _ours(table)
+    figure, table = new_figure(3.9), _ours(table)
     gap, tau, deletion = figure.subplots(1, 3)
-    flat = TAUS["tau flattened"]
+    flat, largest = TAUS["tau flattened"], _largest(table)
+    chance = drop(PLAIN, "random")
     marks = {
-        ("influence", "random"): ("o", None, "influence over random"),
-        ("latent cosine", "random"): ("x", INK, "latent cosine over random"),
-        ("influence", MATCHED): ("_", GREY, "influence over random of the same classes"),
+        ("o", "influence over random: equal votes, any class"): (drop(PLAIN, "influence"), chance),
+        ("^", f"the same, {WORDS[largest[0]]}, {largest[1]}"): (
+            drop(largest, "influence"),
+            drop((largest[0], ANY), "random"),
+        ),
+        ("x", "latent cosine over random"): (drop(PLAIN, "latent cosine"), chance),
+        ("+", "influence over random of the same classes"): (drop(PLAIN, "influence"), drop(PLAIN, MATCHED)),
     }
     for number, (loss, colour) in enumerate(COLOURS.items()):
         of: Any = table[table["loss"] == loss].set_index(["measure", "data"])["mean"]
         x = [place + 0.2 * (number - 1) for place in range(len(DATA))]
-        style: dict[str, Any] = {"color": colour, "marker": "o", "linestyle": "none", "markersize": 4}
-        gap.plot(x, [100 * of["accuracy gap", name] for name in DATA], label=loss, **style)
-        tau.plot(x, [of[flat, name] for name in DATA], **style)
-        label = "encoder with itself" if number == 0 else "_"
-        tau.plot(x, [of[ceiling(flat), name] for name in DATA], "_", color=GREY, markersize=7, label=label)
-        for (method, chance), (mark, shade, words) in marks.items():
-            found = ratio(table, PLAIN, method, chance)[loss]
-            values = [found[name] for name in DATA]
-            deletion.plot(x, values, mark, color=shade or colour, markersize=5, label=words if number == 0 else "_")
+        style: dict[str, Any] = {"color": colour, "linestyle": "none", "markersize": 4}
+        gap.plot(x, [100 * of["accuracy gap", name] for name in DATA], marker="s", label=spelled(loss), **style)
+        tau.plot(x, [of[flat, name] for name in DATA], marker="s", **style)
+        tau.plot(x, [of[ceiling(flat), name] for name in DATA], "_", color=GREY, markersize=7)
+        for (mark, _), (ours, theirs) in marks.items():  # of means: a mean of ratios is that of the least stable
+            deletion.plot(x, [of[ours, name] / of[theirs, name] for name in DATA], marker=mark, **style)
+    tau.plot([], [], "_", color=GREY, markersize=7, label="encoder with itself")
+    for mark, words in marks:
+        deletion.plot([], [], mark, color=INK, markersize=5, label=words)
     gap.axhspan(-1, 1, color=GREY, alpha=0.15, linewidth=0)
     deletion.set_yscale("log")
-    titles = ((gap, "accuracy gap, points"), (tau, "Kendall's tau, flattened"), (deletion, "confidence drop, times"))
+    titles = ((gap, "accuracy gap, points"), (tau, "Kendall's τ, flattened"), (deletion, "confidence drop, times"))
     for ax, title in titles:
         ax.set_title(title, loc="left")
-        ax.set_xticks(range(len(DATA)), DATA, rotation=30, ha="right")
-    shown = [ax.get_legend_handles_labels() for ax in (gap, tau, deletion)]
-    handles, labels = ([entry for pair in shown for entry in pair[side]] for side in (0, 1))
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        ax.set_xticks(range(len(DATA)), [spelled(name) for name in DATA], rotation=30, ha="right")
+    found = [ax.get_legend_handles_labels() for ax in (gap, tau, deletion)]
+    handles, labels = ([entry for pair in found for entry in pair[side]] for side in (0, 1))
+    figure.legend(handles, labels, loc="outside lower center", ncols=2)
     return figure
+
+
+def _largest(table: pd.DataFrame) -> tuple[str, str]:
+    """Return the vote and the class under which influence costs the largest multiple of random landmarks."""
+    mean = table.groupby("measure")["mean"].mean()
+    return max(DELETIONS, key=lambda x: mean[drop(x, "influence")] / mean[drop((x[0], ANY), "random")])
 
 
 FAITHFULNESS = Target(
