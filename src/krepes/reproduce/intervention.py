@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from krepes.figures.style import BLUE, GREY, INK, PALE, new_figure, styled
+from krepes.figures.style import BLUE, GREY, INK, PALE, new_figure, spelled, styled
 from krepes.proof.halves import Retrained
 from krepes.proof.judging import prove
 from krepes.proof.lds import spearman
@@ -112,7 +112,7 @@ def scatter(scores: Tensor, found: Retrained, data: str) -> Figure:
         ax.plot(predicted[:, sample], retrained[:, sample], "o", color=BLUE, markersize=3)
         ax.set_title(f"sample {sample}: ρ = {float(r[sample]):+.2f}", loc="left")
     figure.supxlabel("predicted margin: mean over halves plus the half's sum of row derivatives", fontsize=9)
-    figure.supylabel(f"margin after retraining, {data}", fontsize=9)
+    figure.supylabel(f"margin after retraining, {spelled(data)}", fontsize=9)
     return figure
 
 
