@@ -150,7 +150,7 @@ SAMPLES = Target(
     keys=SAMPLES_KEYS,
     across="method",
     run=run_samples,
-    note="the first test images of the split, not chosen. The paper shows pictures only; the table counts how many of "
+    note="the first test image of each class, not chosen. The paper shows pictures only; the table counts how many of "
     "the top-3 landmarks share the class, for each ranking. `setting` is ours or the paper's preset, at the same "
     "sizes; the pictures are by ours.",
     judge=judge_samples,
