@@ -35,10 +35,7 @@ from krepes.views.source import RowsOf, Through, as_source, evenly_spaced
 if TYPE_CHECKING:
     from krepes.audit.standing import Comparison
 
-Pair = tuple[Labels, Labels]
-"""Labels of the training rows and of the test samples, in their order."""
-METHODS = ("influence", "directional", "latent cosine", "kernel", "input distance", "random")
-"""What ranks landmarks, in the order in which tables show it."""
+Pair = tuple[Labels, Labels]  # of the training rows and of the test samples, in their order
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +239,7 @@ class Study:
     @property
     def rankings(self) -> dict[str, Tensor]:
         """The first landmarks of every test sample by every method, ``(t, K)``; nothing without training data."""
-        found = {} if self.orders is None else self.orders.first
-        return {method: found[method] for method in METHODS if method in found}
+        return {} if self.orders is None else self.orders.first
 
     @cached_property
     def embeddings(self) -> tuple[Tensor, Tensor] | None:

@@ -71,6 +71,12 @@ def _readings(
     return under_each((PAPER, DEFAULT), found)
 
 
+def _unlike(data: str) -> tuple[Reading, ...]:
+    """Return the readings in which other labels judge influence than judge its rival."""
+    judge = partial(_lead, data=data, labels=PREDICTED, theirs=TRUE)
+    return under_each((PAPER, DEFAULT), (Reading(UNLIKE, judge),))
+
+
 def _claims(data: str, name: str, lead: str, level: str) -> tuple[Claim, ...]:
     """Return what table 2 says of one data set."""
     readings = partial(_readings, data)
@@ -99,12 +105,7 @@ def _claims(data: str, name: str, lead: str, level: str) -> tuple[Claim, ...]:
         ),
         Claim(
             f"{name}: the lead at K = 1 is {lead} points",
-            (
-                *readings(_lead, READINGS),
-                *under_each(
-                    (PAPER, DEFAULT), (Reading(UNLIKE, partial(_lead, data=data, labels=PREDICTED, theirs=TRUE)),)
-                ),
-            ),
+            (*readings(_lead, READINGS), *_unlike(data)),
             "Judged alike, a lead has to come from the order of the landmarks; a table whose two columns were judged "
             "by different labels would show one as well.",
             data,
