@@ -207,5 +207,23 @@ def test_the_ceiling_is_the_encoder_against_itself_on_other_labels(generator):
     per_sample = [oracle.tau_b(a, b) for a, b in zip(one.numpy(), two.numpy(), strict=True)]
     assert table.loc["tau over classes", "ceiling"] == pytest.approx(np.mean(per_sample))
     assert np.isnan(table.loc["accuracy gap", "ceiling"])
+    assert np.isnan(table.loc["accuracy gap", "apart"])
     lonely = faithfulness_of((E[:3], E[200:]), (E[:3], E[200:]), [0, 1, 1], y[200:].clamp_max(1))
     assert lonely["ceiling"].isna().all()
+
+
+def test_what_the_ceiling_bounds_is_of_probes_that_share_no_label(generator):
+    """A probe on the surrogate with one half of the labels, one on the encoder with the other; and the reverse."""
+    E, Z = (torch.randn(260, d, generator=generator, dtype=torch.float64) for d in (6, 4))
+    y = (E[:, 0] + Z[:, 0] + 0.5 * torch.randn(260, generator=generator, dtype=torch.float64) > 0).long()
+    table = faithfulness_of((Z[:200], Z[200:]), (E[:200], E[200:]), y[:200], y[200:]).set_index("measure")
+    first, second = halves(y[:200])
+    P, Q = (
+        [LinearProbe.fit(X[:200][part], y[:200][part]).probabilities(X[200:]) for part in (first, second)]
+        for X in (Z, E)
+    )
+    pairs = ((P[0], Q[1]), (P[1], Q[0]))
+    wanted = np.mean([kendalltau(a.flatten(), b.flatten()).statistic for a, b in pairs])
+    assert table.loc["tau flattened", "apart"] == pytest.approx(wanted, abs=1e-9)
+    alike = np.mean([float((a.argmax(1) == b.argmax(1)).double().mean()) for a, b in pairs])
+    assert table.loc["same decision", "apart"] == pytest.approx(alike)

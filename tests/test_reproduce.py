@@ -67,6 +67,7 @@ def test_seeds_are_averaged_and_the_papers_figure_stands_beside(tmp_path, three_
     assert table["seeds"].tolist() == [3, 3] and table["paper"].iloc[0] == 0.5 and pd.isna(table["paper"].iloc[1])
     details = json.loads((tmp_path / "toy-quick.json").read_text())
     assert details["runs"][0]["seeds"] == 3 and details["table"]["paper"] == [0.5, None]
+    assert details["table"]["by_seed"] == [[1.0, 2.0, 3.0], [0.25] * 3], "in the order of the seeds"
     page = (tmp_path / "toy-quick.md").read_text()
     assert "`krepes reproduce toy --scale quick`" in page and "| a | 2 ± 1 (0.5) | 0.25 ± 0 |" in page
 

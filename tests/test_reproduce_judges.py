@@ -361,6 +361,8 @@ def test_a_lead_is_held_against_what_seeds_differ_by():
     kept = cells.assign(by_seed=[[0.7, 0.8, 0.9], [0.8, 0.9, 1.0]])
     ahead = kept.assign(mean=kept["mean"] + 0.02, by_seed=[[x + 0.02 for x in values] for values in kept["by_seed"]])
     assert lead_of(ahead, kept) == pytest.approx((0.02, 0.0)), "the same seeds are better by the same"
+    uneven = kept.assign(mean=[0.82, 0.92], by_seed=[[0.72, 0.83, 0.91], [0.82, 0.93, 1.01]])
+    assert lead_of(uneven, kept) == pytest.approx((0.02, 0.01 / 3**0.5)), "by 0.02, 0.03 and 0.01, seed by seed"
     apart = lead_of(cells.assign(mean=cells["mean"] + 0.02), cells)
     assert apart == pytest.approx((0.02, (2 * 0.1**2 / 3) ** 0.5))
     assert lead_of(cells.assign(seeds=1), cells.assign(seeds=1)) == (0.0, 0.0)
