@@ -8,6 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 from typer.testing import CliRunner
 
 from krepes.audit.probes import probe
@@ -149,6 +150,16 @@ def test_all_runs_the_paper_s_targets_and_names_the_others(tmp_path, monkeypatch
 def of_a_process(trial):
     rows = {"data": ["a"], "method": ["ours"], "value": [float(trial.seed)], "low": [float(torch.get_num_threads())]}
     return Findings(pd.DataFrame(rows).assign(high=float(os.getpid())), {"first": new_figure(1.0)})
+
+
+def threads():
+    """Threads of torch and of every library below NumPy and SciPy."""
+    return {torch.get_num_threads(), *(one["num_threads"] for one in threadpool_info())}
+
+
+def test_processes_that_share_a_machine_have_one_thread_each():
+    with crew(2) as processes:
+        assert processes.submit(threads).result() == {1}
 
 
 def test_seeds_that_processes_share_give_the_same_result(tmp_path, three_seeds):

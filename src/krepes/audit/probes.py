@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from krepes._checks import require_finite
@@ -60,7 +60,7 @@ class LinearProbe:
         if len(codes.unique()) < 2:
             raise InvalidInputError("the training labels show a single class: a probe needs at least two.")
         scaler = StandardScaler()
-        found = LogisticRegression(max_iter=1000).fit(scaler.fit_transform(E.cpu().numpy()), codes.numpy())
+        found = _regression(scaler.fit_transform(E.cpu().numpy()), codes.numpy(), max_iter=1000)
         coefficients, intercept = (torch.from_numpy(x).double() for x in (found.coef_, found.intercept_))
         if len(coefficients) == 1:
             coefficients, intercept = (torch.cat([-x, x]) / 2 for x in (coefficients, intercept))
@@ -133,5 +133,12 @@ def probe(Z_train: Array, y_train: Array, Z_test: Array, y_test: Array) -> float
     Returns:
         The test accuracy of a logistic regression on standardised embeddings.
     """
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
-    return float(classifier.fit(Z_train, y_train).score(Z_test, y_test))
+    scaler = StandardScaler()
+    found = _regression(scaler.fit_transform(Z_train), y_train, max_iter=300)
+    return float(found.score(scaler.transform(Z_test), y_test))
+
+
+def _regression(Z: Array, y: Array, *, max_iter: int) -> LogisticRegression:
+    """Fit a regression by one thread: its products have a column a class, and threads wait for each other at each."""
+    with threadpool_limits(1, user_api="blas"):
+        return LogisticRegression(max_iter=max_iter).fit(Z, y)

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
+from torch import Tensor
 
+from krepes.attribution import latent_cosine
 from krepes.audit import consistency_readings, label_consistency, predicted_labels, rankings
 from krepes.audit.consistency import DEPTHS, READINGS, TRUE
+from krepes.audit.rankings import first, landmark_samples
 from krepes.encoders import FrozenEncoder
 from krepes.figures.style import GREY, MARKERS, SERIES, new_figure, spelled, styled
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
-from krepes.reproduce.consistency_claims import CLAIMS, DATA, DEFAULT, KEYS, PAPER, paper
+from krepes.reproduce.consistency_claims import CLAIMS, DATA, DEFAULT, KEYS, PAPER, WITHIN, paper
 from krepes.reproduce.probes import LABELLED
 from krepes.reproduce.trial import Experiment, Trial
 
@@ -52,11 +55,17 @@ def run(trial: Trial) -> Findings:
 
 def _readings(trial: Trial, made: Experiment, model: Krepes) -> pd.DataFrame:
     """Return every metric of true classes, and of a probe's predictions those that the paper's caption names."""
-    top = rankings(model, made.test, k=max(DEPTHS), seed=trial.seed)
+    top = {**rankings(model, made.test, k=max(DEPTHS), seed=trial.seed), WITHIN: surrogate_neighbours(made, model)}
     test, landmarks = _predicted(made, model)
     truth = made.landmark_labels(model)
     table = consistency_readings(top, (truth, landmarks), (made.labels[1], test), depths=DEPTHS)
     return table[(table["labels"] == TRUE) | (table["metric"] != "hit_rate")]
+
+
+def surrogate_neighbours(made: Experiment, model: Krepes, k: int = max(DEPTHS)) -> Tensor:
+    """Return the landmarks whose embedding by the surrogate is nearest to that of each test sample, ``(t, k)``."""
+    Z_test, Z_landmarks = (model.embed(X) for X in (made.test, landmark_samples(model)))
+    return first(latent_cosine(Z_test, Z_landmarks), k)
 
 
 def _predicted(made: Experiment, model: Krepes) -> list[list[Any]]:
@@ -136,6 +145,7 @@ CONSISTENCY = Target(
     note="encoders trained here by Barlow Twins without labels; default kernel (centred, cosine), h = 128, damping of "
     "lowest loss, nothing tuned on labels. Labels of sample / landmark: true, or predicted by a linear probe on the "
     "encoder that saw neither; predictions raise every ranking, so the paper's figures stand beside all three. "
+    "Its baseline is neighbours in the SSL latent space: of the encoder (latent cosine) or of the surrogate. "
     "Rows of another setting than these and the paper's preset change one thing, to see what moves consistency; "
     "where landmarks or encoder change, so do the baselines. Label consistency rewards similarity, so "
     "it cannot be the only judge: see `intervention`.",

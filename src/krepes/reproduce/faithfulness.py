@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from krepes.audit import deletion_readings
+from krepes.attribution import attribute
+from krepes.audit import deletion_readings_of, rankings
+from krepes.audit.deletion import voting_encoder
 from krepes.audit.deletions import ANY
 from krepes.audit.faithfulness import EncoderProbes
+from krepes.audit.rankings import first, landmark_samples
 from krepes.encoders import FrozenEncoder
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, PURPLE, new_figure, spelled, styled
+from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.faithfulness_claims import (
     CLAIMS,
@@ -20,6 +24,7 @@ from krepes.reproduce.faithfulness_claims import (
     KEYS,
     LOSSES,
     MATCHED,
+    OMEGA,
     PLAIN,
     SAME,
     TAUS,
@@ -77,8 +82,19 @@ def _measures(trial: Trial, made: Experiment, encoder: EncoderProbes, loss: str,
             of = values.loc[measure]
             found += [(shown, float(of["estimate"])), (apart(shown), float(of["apart"]))]
             found.append((ceiling(shown), float(of["ceiling"])))
-    deleted = deletion_readings(model, made.test[:JUDGED], made.landmark_labels(model), seed=trial.seed)
-    return pd.DataFrame(found + _deletions(deleted), columns=["measure", "value"])
+    return pd.DataFrame(found + _deletions(_deleted(trial, made, model)), columns=["measure", "value"])
+
+
+def _deleted(trial: Trial, made: Experiment, model: Krepes) -> pd.DataFrame:
+    """Return what deletions cost by each ranking of a sample's landmarks, and by the one order of all samples."""
+    X, landmarks, encoder = made.test[:JUDGED], landmark_samples(model), voting_encoder(model)
+    m = len(model.landmark_ids_)
+    ranked = rankings(model, X, k=m, landmarks=landmarks, seed=trial.seed)
+    omega = attribute(model, X[:1]).omega
+    ranked = {method: ranked[method] for method in SHOWN[:-1]} | {OMEGA: first(omega[None], m).expand(len(X), m)}
+    return deletion_readings_of(
+        ranked, encoder.encode(X), encoder.encode(landmarks), made.landmark_labels(model), seed=trial.seed
+    )
 
 
 def _deletions(table: pd.DataFrame) -> list[tuple[str, float]]:
@@ -86,7 +102,8 @@ def _deletions(table: pd.DataFrame) -> list[tuple[str, float]]:
     found = []
     for (vote, among), part in table.groupby(["vote", "among"], sort=False):
         reading, of = (str(vote), str(among)), part.set_index("method").astype({"estimate": float})
-        shown = SHOWN if among == ANY else SHOWN[:-1]  # random ones of the predicted class are those of the same class
+        # Random ones of the predicted class are those of the same class.
+        shown = (OMEGA, *SHOWN) if among == ANY else (OMEGA, *SHOWN[:-1])
         found += [(drop(reading, method), float(of["estimate"][method])) for method in shown]
         found.append((drop(reading, MATCHED), float(of["matched"]["influence"])))
     return found
@@ -181,7 +198,8 @@ FAITHFULNESS = Target(
     "agreement of two probes on the encoder, each trained on one half of the labels; what it bounds is the agreement "
     "of a probe on the surrogate with one half and one on the encoder with the other. Nor does it say how the k-NN "
     "votes: equal votes are by Euclidean distance, weighted ones by exp(cosine / 0.07). Deleted are the first ten of "
-    "a ranking, of any class or of the class that the k-NN decides for, and beside them random landmarks (mean over "
+    "a ranking, of any class or of the class that the k-NN decides for (`omega` ranks landmarks by ω alone, so that "
+    "all samples lose the same ten, or the same of their class), and beside them random landmarks (mean over "
     "20 draws), of any class or of the classes of those that influence deletes. Of m landmarks a random one is among "
     "the k = 50 that vote with probability k / m, so a ratio to random says as much about m as about a ranking. "
     "The width was raised after a first run with h = 128 had fallen more than a point behind the encoder on Covertype: "

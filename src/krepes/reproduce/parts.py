@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
+from threadpoolctl import threadpool_limits
 
 from krepes.figures import render
 from krepes.reproduce.trial import Trial
@@ -78,12 +79,18 @@ def crew(jobs: int) -> Generator[Executor | None, None, None]:
         yield None
         return
     fresh = get_context("spawn")  # threads of torch do not survive a fork
-    with ProcessPoolExecutor(jobs, mp_context=fresh, initializer=torch.set_num_threads, initargs=(1,)) as processes:
+    with ProcessPoolExecutor(jobs, mp_context=fresh, initializer=_one_thread) as processes:
         try:
             yield processes
         except BaseException:
             processes.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _one_thread() -> None:
+    """Keep this process to one thread, of torch and of the libraries below NumPy: beside others it would wait more."""
+    torch.set_num_threads(1)
+    threadpool_limits(1)
 
 
 def run_part(target: Work, trial: Trial, folder: Path, commit: str) -> Part:
