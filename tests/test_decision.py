@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
 import krepes
-from krepes.audit import LinearProbe, explain_decision
+from krepes.audit import LinearProbe, explain_decision, probes
 from krepes.audit.labels import shared_codes
 from krepes.cli.app import app
 from krepes.encoders import MLP
@@ -189,3 +190,18 @@ def test_new_samples_without_labels_are_decided_and_say_that_nothing_judges(run)
 def test_refusals_name_their_flags(run, flags, words):
     with pytest.raises(InvalidInputError, match=words):
         CliRunner().invoke(app, ["explain", str(run / "run"), "--row", "p17", *flags], catch_exceptions=False)
+
+
+def test_a_probe_is_fitted_by_one_thread_and_leaves_the_others_as_they_were(data, monkeypatch):
+    def blas():
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    seen, fit = [], probes.LogisticRegression.fit
+    monkeypatch.setattr(probes.LogisticRegression, "fit", lambda *how: seen.append(blas()) or fit(*how))
+    X, (_, (codes,)) = data[0], shared_codes(training=data[1])
+    with threadpool_limits(2, user_api="blas"):
+        before = blas()
+        LinearProbe.fit(X, codes)
+        probes.probe(X[:200].numpy(), data[1][:200], X[200:].numpy(), data[1][200:])
+        assert blas() == before
+    assert len(seen) == 2 and {threads for one in seen for threads in one} == {1}

@@ -4,9 +4,24 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 
+from krepes.audit import confidence_drop_of
+from krepes.audit.rankings import landmark_samples
+from krepes.encoders import FrozenEncoder
 from krepes.preset import presets
-from krepes.reproduce import SCALES, TARGETS, Scale, alignment, coverage, demographics, reproduce, scalability
+from krepes.reproduce import (
+    SCALES,
+    TARGETS,
+    Scale,
+    alignment,
+    consistency,
+    coverage,
+    demographics,
+    faithfulness,
+    reproduce,
+    scalability,
+)
 from krepes.reproduce.base import Target
 from krepes.reproduce.trial import SETTINGS, Trial, objective_of, side_by_side
 from krepes.runs.settings import Settings
@@ -107,3 +122,28 @@ def test_one_data_set_alone_is_judged_by_its_own_claims(embedded, tmp_path):
     page = (tmp_path / "alignment-quick.md").read_text()
     assert "Adult: sex and relationship lead" in page and "Covertype" not in page.split("## alignment")[0]
     assert "--only adult" in page and (tmp_path / "alignment-quick.png").exists()
+
+
+def test_deletion_by_omega_takes_the_same_ten_landmarks_from_every_sample(embedded, tmp_path):
+    trial = Trial(TINY, 0, None, tmp_path)
+    made = trial.experiment("mnist")
+    model = trial.fit(made)
+    found = faithfulness._deleted(trial, made, model).set_index(["vote", "among", "method"])["estimate"]
+    omega = model.dA_.square().sum(1).view(-1, len(model.landmark_ids_)).sum(0)  # over dimensions, then over views
+    ten = omega.argsort(descending=True)[:10].tolist()
+    encoder = FrozenEncoder(made.encoder)
+    E, Z = encoder.encode(made.test), encoder.encode(landmark_samples(model))
+    slow = confidence_drop_of({"ten": torch.tensor(len(E) * [ten])}, E, Z, made.landmark_labels(model))
+    assert found["uniform", "any class", "omega"] == pytest.approx(slow["estimate"].item(), abs=1e-12)
+    assert found["uniform", "any class", "omega"] != found["uniform", "any class", "influence"]
+
+
+def test_neighbours_in_the_surrogate_s_space_are_nearest_by_the_cosine_of_its_embeddings(embedded, tmp_path):
+    trial = Trial(TINY, 0, None, tmp_path)
+    made = trial.experiment("mnist")
+    model = trial.fit(made)
+    Z, landmarks = (model.embed(X).double() for X in (made.test, landmark_samples(model)))
+    found = consistency.surrogate_neighbours(made, model, k=3)
+    for z, top in zip(Z, found, strict=True):
+        near = torch.stack([z @ one / (z.norm() * one.norm()) for one in landmarks])
+        assert near[top].tolist() == pytest.approx(near.sort(descending=True).values[:3].tolist(), abs=1e-12)
