@@ -3,7 +3,12 @@
 import hashlib
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -160,6 +165,46 @@ def threads():
 def test_processes_that_share_a_machine_have_one_thread_each():
     with crew(2) as processes:
         assert processes.submit(threads).result() == {1}
+
+
+CREW = """
+import os, sys, time
+from pathlib import Path
+from krepes.reproduce import crew
+def work(folder):
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(120)
+if __name__ == "__main__":
+    with crew(2) as processes:
+        for one in [processes.submit(work, sys.argv[1]) for _ in range(6)]:
+            one.result()
+"""
+
+
+def alive(pid):
+    """Whether a process runs; one that ended and that nobody asked about yet does not."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks the system's folder of processes")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_crew_ends_with_the_process_that_began_it(how, tmp_path):
+    (tmp_path / "begin.py").write_text(CREW)
+    (tmp_path / "began").mkdir()
+    one = subprocess.Popen([sys.executable, tmp_path / "begin.py", tmp_path / "began"], stderr=subprocess.DEVNULL)
+    until(lambda: len(list((tmp_path / "began").iterdir())) == 2, 60)
+    began = [int(path.name) for path in (tmp_path / "began").iterdir()]
+    one.send_signal(how)
+    until(lambda: one.poll() is not None and not any(alive(pid) for pid in began), 20)
+    assert len(list((tmp_path / "began").iterdir())) == 2, "no more parts are begun"
+
+
+def until(holds, seconds):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
 
 
 def test_seeds_that_processes_share_give_the_same_result(tmp_path, three_seeds):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -73,24 +76,40 @@ def crew(jobs: int) -> Generator[Executor | None, None, None]:
         jobs: How many.
 
     Yields:
-        What parts are given to. If the block fails, parts that were not begun are dropped.
+        What parts are given to. If the block fails, parts that were not begun are dropped; others end first, but not
+        after Ctrl-C.
     """
     if jobs == 1:
         yield None
         return
-    fresh = get_context("spawn")  # threads of torch do not survive a fork
-    with ProcessPoolExecutor(jobs, mp_context=fresh, initializer=_one_thread) as processes:
+    fresh, others = get_context("spawn"), set(active_children())  # threads of torch do not survive a fork
+    with ProcessPoolExecutor(jobs, mp_context=fresh, initializer=_join) as processes:
         try:
             yield processes
-        except BaseException:
+        except BaseException as error:
             processes.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                for process in set(active_children()) - others:
+                    process.terminate()
             raise
 
 
-def _one_thread() -> None:
-    """Keep this process to one thread, of torch and of the libraries below NumPy: beside others it would wait more."""
+def _join() -> None:
+    """Make this process one of a crew.
+
+    It has one thread, of torch and of the libraries below NumPy: beside others it would wait more. And it ends with the
+    process that began it, however that one ends.
+    """
     torch.set_num_threads(1)
     threadpool_limits(1)
+    Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess | None) -> None:
+    """Wait until the process that began this one has ended, and end at once; files are written whole or not at all."""
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def run_part(target: Work, trial: Trial, folder: Path, commit: str) -> Part:
