@@ -12,9 +12,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from krepes.attribution import attributions
@@ -24,6 +21,7 @@ from krepes.audit.grouping import groupings
 from krepes.audit.groups import anchoring_test
 from krepes.audit.labels import shared_codes
 from krepes.audit.permutation import PermutationTest, agreement_test, carrier_test, holm
+from krepes.audit.probes import LinearProbe
 from krepes.audit.rankings import first
 from krepes.audit.shuffles import LEVEL, ShuffledGaps, enough_draws
 from krepes.audit.study import Pair, Study
@@ -88,11 +86,7 @@ def _probe(
 ) -> PermutationTest:
     """Return how often a linear probe finds the hidden column, against shuffled values."""
     y = train[evenly_spaced(study.n, PROBE_ROWS)]
-    if len(y.unique()) < 2:
-        guess = y[:1].expand(len(test))
-    else:
-        probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, class_weight=None))
-        guess = torch.from_numpy(probe.fit(X[0].numpy(), y.numpy()).predict(X[1].numpy()))
+    guess = y[:1].expand(len(test)) if len(y.unique()) < 2 else LinearProbe.fit(X[0], y).decide(X[1])
     return agreement_test(test, guess, draws=DRAWS, generator=generator)
 
 
