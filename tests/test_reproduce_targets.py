@@ -18,6 +18,7 @@ from krepes.reproduce import (
     consistency,
     coverage,
     demographics,
+    encoders,
     faithfulness,
     reproduce,
     scalability,
@@ -147,3 +148,10 @@ def test_neighbours_in_the_surrogate_s_space_are_nearest_by_the_cosine_of_its_em
     for z, top in zip(Z, found, strict=True):
         near = torch.stack([z @ one / (z.norm() * one.norm()) for one in landmarks])
         assert near[top].tolist() == pytest.approx(near.sort(descending=True).values[:3].tolist(), abs=1e-12)
+
+
+def test_seeds_that_share_encoders_do_not_train_them_in_the_same_order(embedded, tmp_path):
+    found = [encoders.run(Trial(TINY, seed, None, tmp_path)).rows for seed in (0, 1)]
+    first, second = ([name for name in dict.fromkeys(rows["data"])] for rows in found)
+    assert first == second[::-1] == list(encoders.USES)
+    assert not pd.concat(found).groupby(list(encoders.KEYS)).size().ne(2).any()
