@@ -118,11 +118,15 @@ def test_categories_are_one_column_and_one_for_each_value():
     assert list(single) == ["slope", "soil_a", "soil_b", "soil_c"] and single["soil_a"].tolist() == [1.0, 0.0, 1.0]
 
 
-def test_one_data_set_alone_is_judged_by_its_own_claims(embedded, tmp_path):
-    reproduce(TARGETS["alignment"], "quick", None, tmp_path, only=["adult"])
-    page = (tmp_path / "alignment-quick.md").read_text()
-    assert "Adult: sex and relationship lead" in page and "Covertype" not in page.split("## alignment")[0]
-    assert "--only adult" in page and (tmp_path / "alignment-quick.png").exists()
+@pytest.mark.parametrize(
+    ("name", "claim"),
+    [("alignment", "Adult: sex and relationship lead"), ("faithfulness", "Adult: both probes rank class")],
+)
+def test_one_data_set_alone_is_judged_by_its_own_claims(name, claim, embedded, tmp_path):
+    reproduce(TARGETS[name], "quick", None, tmp_path, only=["adult"])
+    page = (tmp_path / f"{name}-quick.md").read_text()
+    assert claim in page and "Covertype" not in page.split(f"## {name}")[0]
+    assert "--only adult" in page and (tmp_path / f"{name}-quick.png").exists()
 
 
 def test_deletion_by_omega_takes_the_same_ten_landmarks_from_every_sample(embedded, tmp_path):

@@ -174,15 +174,16 @@ def test_no_step_is_taken_from_a_minimum(generator):
 
 @dataclass(frozen=True)
 class Overshooting(RowObjective):
-    """A quadratic whose curvature is understated a hundredfold."""
+    """A quadratic whose curvature is understated, a hundredfold or more."""
 
+    times: float = 100
     name = "overshooting"
 
     def value(self, data, theta):
-        return 50 * (theta - 1).square().sum()
+        return self.times / 2 * (theta - 1).square().sum()
 
     def gradient(self, data, theta):
-        return 100 * (theta - 1)
+        return self.times * (theta - 1)
 
     def linearise(self, data, theta):
         H = LinearOperator(lambda v: v, tuple(theta.shape), torch.ones_like(theta))
@@ -203,6 +204,18 @@ def test_the_search_finds_the_damping_that_makes_up_for_missing_curvature(genera
     solution = solve(Overshooting(), rbf_rows(generator), torch.zeros(3, 2, dtype=torch.float64))
     assert 99 / 10**0.5 <= solution.damping <= 99 * 10**0.5
     assert solution.loss_after < 1e-2 * solution.loss_before
+
+
+def test_the_search_goes_above_its_grid_where_no_damping_of_it_lowers_the_loss(generator):
+    """A relative damping of 1e6 makes the step right; at 1e4, the largest of the grid, it is 100 times too long."""
+    theta0 = torch.zeros(3, 2, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solution = solve(Overshooting(times=1e6), rbf_rows(generator), theta0)
+    assert 1e6 / 10**0.5 <= solution.damping <= 1e6 * 10**0.5
+    assert solution.loss_after < 1e-2 * solution.loss_before
+    tried = [trial.damping for trial in solution.steps[0].grid]
+    assert tried[:6] == [1e4, 1e3, 1e2, 1e5, 1e6, 1e7], "up until the loss rises again"
 
 
 def test_a_second_step_that_raises_the_loss_is_not_taken(generator):

@@ -24,6 +24,8 @@ from krepes.objectives.base import Data, Linearisation, Objective
 
 GRID = tuple(10.0**power for power in range(4, -7, -1))
 """Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""
+LARGER = tuple(10.0**power for power in range(5, 13))
+"""Tried after the grid where none of it lowers the loss: off a minimum a small enough step does."""
 LOOSE = 1e-6
 """Relative residual of the search's direct solves: far below what tells two dampings apart."""
 ESTIMATE = 1e-3
@@ -131,7 +133,8 @@ class Expansion(Generic[Data]):
     def search(self, *, tol: float) -> tuple[Attempt, tuple[DampingTrial, ...]]:
         """Return the attempt of lowest loss on the grid and its refinement, of those that stay near, and all tried.
 
-        The search goes down the grid until the loss has stopped falling, then refines around the lowest: to a quarter
+        The search goes down the grid until the loss has stopped falling, or up from it where none lowers the loss (an
+        objective that is a sum over samples far from its minimum), then refines around the lowest: to a quarter
         of a decade where solves are direct, to half of one where they iterate over the data. Direct solves are compared
         at a looser residual, and the one that is taken is solved to ``tol``; an iteration that stops early at a small
         damping has a lower loss than its solution, so iterations are compared at ``tol``. A direct
@@ -158,6 +161,7 @@ class Expansion(Generic[Data]):
                 break
             if len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
                 break
+        tried = tried if self._lowers(_lowest(tried)) else self._larger(tried, loose)
         for decades in (0.5, 0.25) if direct else (0.5,):
             best = _lowest(tried)
             for d in (decades, -decades):
@@ -165,6 +169,17 @@ class Expansion(Generic[Data]):
         best = _lowest(tried)
         best = self.attempt(best.damping, tol=tol) if loose > tol else best
         return best, tuple(attempt.trial for attempt in tried)
+
+    def _lowers(self, attempt: Attempt) -> bool:
+        return attempt.near and attempt.loss < self.linearisation.value
+
+    def _larger(self, tried: list[Attempt], tol: float) -> list[Attempt]:
+        """Return the attempts with those of larger dampings, until one has lowered the loss and the next one less."""
+        for damping in LARGER:
+            tried = _lean([*tried, self._within(tried, damping, tol, near=None)])
+            if self._lowers(_lowest(tried)) and _lowest(tried) is not tried[-1]:
+                break
+        return tried
 
     def _within(self, tried: list[Attempt], damping: float, tol: float, near: Attempt | None) -> Attempt:
         """Return the step at a damping for a search: a direct solve that stopped early is finished if it may lead."""

@@ -54,7 +54,7 @@ TOLERANCE = 1e-3
 def run(trial: Trial) -> Findings:
     """Return the measures for each data set and loss; the encoder is trained with the loss that is explained."""
     parts = []
-    for name in DATA:
+    for name in trial.only or DATA:
         for loss in LOSSES:
             made = trial.experiment(name, loss)
             found = side_by_side(partial(_measures, trial, made, _encoder_probes(made), loss))
@@ -113,7 +113,7 @@ def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
     """Return whether gaps, taus and drops are as required on Adult, Covertype and MNIST, for every loss."""
     value = _ours(table).set_index(list(KEYS[1:]))["mean"].sort_index()
     verdicts = []
-    for name in REQUIRED:
+    for name in [name for name in REQUIRED if name in set(table["data"])]:
         found = {loss: value[name, loss] for loss in LOSSES}
         gap = {loss: 100 * of["accuracy gap"] for loss, of in found.items()}
         claim = f"{name}: accuracy at most 1 point from the encoder's: {_listed(gap, '+.2f')}"
@@ -139,6 +139,7 @@ def _listed(values: dict[str, float], form: str) -> str:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the accuracy gap, tau with the encoder's own agreement, and the confidence drop in multiples of chance."""
     figure, table = new_figure(3.9), _ours(table)
+    shown = [name for name in DATA if name in set(table["data"])]
     gap, tau, deletion = figure.subplots(1, 3)
     flat, largest = TAUS["tau flattened"], _largest(table)
     chance = drop(PLAIN, "random")
@@ -153,13 +154,13 @@ def draw(table: pd.DataFrame) -> Figure:
     }
     for number, (loss, colour) in enumerate(COLOURS.items()):
         of: Any = table[table["loss"] == loss].set_index(["measure", "data"])["mean"]
-        x = [place + 0.2 * (number - 1) for place in range(len(DATA))]
+        x = [place + 0.2 * (number - 1) for place in range(len(shown))]
         style: dict[str, Any] = {"color": colour, "linestyle": "none", "markersize": 4}
-        gap.plot(x, [100 * of["accuracy gap", name] for name in DATA], marker="s", label=spelled(loss), **style)
-        tau.plot(x, [of[flat, name] for name in DATA], marker="s", **style)
-        tau.plot(x, [of[ceiling(flat), name] for name in DATA], "_", color=GREY, markersize=7)
+        gap.plot(x, [100 * of["accuracy gap", name] for name in shown], marker="s", label=spelled(loss), **style)
+        tau.plot(x, [of[flat, name] for name in shown], marker="s", **style)
+        tau.plot(x, [of[ceiling(flat), name] for name in shown], "_", color=GREY, markersize=7)
         for (mark, _), (ours, theirs) in marks.items():  # of means: a mean of ratios is that of the least stable
-            deletion.plot(x, [of[ours, name] / of[theirs, name] for name in DATA], marker=mark, **style)
+            deletion.plot(x, [of[ours, name] / of[theirs, name] for name in shown], marker=mark, **style)
     tau.plot([], [], "_", color=GREY, markersize=7, label="encoder with itself")
     for mark, words in marks:
         deletion.plot([], [], mark, color=INK, markersize=5, label=words)
@@ -168,7 +169,7 @@ def draw(table: pd.DataFrame) -> Figure:
     titles = ((gap, "accuracy gap, points"), (tau, "Kendall's τ, flattened"), (deletion, "confidence drop, times"))
     for ax, title in titles:
         ax.set_title(title, loc="left")
-        ax.set_xticks(range(len(DATA)), [spelled(name) for name in DATA], rotation=30, ha="right")
+        ax.set_xticks(range(len(shown)), [spelled(name) for name in shown], rotation=30, ha="right")
     found = [ax.get_legend_handles_labels() for ax in (gap, tau, deletion)]
     handles, labels = ([entry for pair in found for entry in pair[side]] for side in (0, 1))
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
@@ -207,4 +208,5 @@ FAITHFULNESS = Target(
     draw=draw,
     judge=judge,
     claims=CLAIMS,
+    studies=True,
 )
