@@ -75,15 +75,15 @@ def _readings(
     return under_each((PAPER, DEFAULT), found)
 
 
-def _within(
+def _compared(
     data: str, judge: Callable[..., tuple[bool, str]], labels: Sequence[str], **more: str
 ) -> tuple[Reading, ...]:
-    """Return the same readings against neighbours in the surrogate's own space."""
-    found = [
+    """Return readings against neighbours in the encoder's space, then against those in the surrogate's own."""
+    within = [
         Reading(f"{NAMES[x]}, {NEAR}", partial(judge, data=data, labels=x, rival=WITHIN, **more), ("method", WITHIN))
         for x in labels
     ]
-    return under_each((PAPER, DEFAULT), found)
+    return (*_readings(data, judge, labels, **more), *under_each((PAPER, DEFAULT), within))
 
 
 def _unlike(data: str) -> tuple[Reading, ...]:
@@ -94,11 +94,11 @@ def _unlike(data: str) -> tuple[Reading, ...]:
 
 def _claims(data: str, name: str, lead: str, level: str) -> tuple[Claim, ...]:
     """Return what table 2 says of one data set."""
-    readings, within = partial(_readings, data), partial(_within, data)
+    compared = partial(_compared, data)
     return (
         Claim(
             f"{name}: the top landmarks share the class of the sample more often than latent neighbours do, at every K",
-            (*readings(_ahead, READINGS, metric="precision"), *within(_ahead, READINGS, metric="precision")),
+            compared(_ahead, READINGS, metric="precision"),
             "Both rankings are judged by the same labels of the same landmarks: what decides is whether influence "
             "orders them otherwise than the cosine of embeddings does, for the better.",
             data,
@@ -106,31 +106,28 @@ def _claims(data: str, name: str, lead: str, level: str) -> tuple[Claim, ...]:
         Claim(
             f"{name}: the majority class of the top landmarks matches the prediction more often than that of latent "
             f"neighbours, at every K",
-            (
-                *readings(_ahead, (MIXED, PREDICTED, TRUE), metric="majority"),
-                *within(_ahead, (MIXED, PREDICTED, TRUE), metric="majority"),
-            ),
+            compared(_ahead, (MIXED, PREDICTED, TRUE), metric="majority"),
             "The caption says prediction here and class for the precision; at K = 1 the paper's two columns are equal, "
             "so that the same labels seem to have judged both.",
             data,
         ),
         Claim(
             f"{name}: at least one of the top K shares the class more often than among latent neighbours, at every K",
-            (*readings(_ahead, (TRUE,), metric="hit_rate"), *within(_ahead, (TRUE,), metric="hit_rate")),
+            compared(_ahead, (TRUE,), metric="hit_rate"),
             "One landmark of the class is enough, so that a ranking which mixes classes is favoured: random landmarks "
             "of two classes nearly always hold one.",
             data,
         ),
         Claim(
             f"{name}: the lead at K = 1 is {lead} points",
-            (*readings(_lead, READINGS), *within(_lead, READINGS), *_unlike(data)),
+            (*compared(_lead, READINGS), *_unlike(data)),
             "Judged alike, a lead has to come from the order of the landmarks; a table whose two columns were judged "
             "by different labels would show one as well.",
             data,
         ),
         Claim(
             f"{name}: {level} % of first landmarks share the class",
-            readings(_level, READINGS),
+            _readings(data, _level, READINGS),
             "A level depends on encoder, landmarks and labels and is no merit of a ranking: latent cosine under the "
             "same reading stands beside it.",
             data,
