@@ -168,13 +168,14 @@ def test_processes_that_share_a_machine_have_one_thread_each():
 
 
 CREW = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from krepes.reproduce import crew
 def work(folder):
     (Path(folder) / str(os.getpid())).touch()
     time.sleep(120)
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # of a shell in the background, Ctrl-C is ignored
     with crew(2) as processes:
         for one in [processes.submit(work, sys.argv[1]) for _ in range(6)]:
             one.result()
@@ -193,10 +194,13 @@ def test_a_crew_ends_with_the_process_that_began_it(how, tmp_path):
     (tmp_path / "begin.py").write_text(CREW)
     (tmp_path / "began").mkdir()
     one = subprocess.Popen([sys.executable, tmp_path / "begin.py", tmp_path / "began"], stderr=subprocess.DEVNULL)
-    until(lambda: len(list((tmp_path / "began").iterdir())) == 2, 60)
-    began = [int(path.name) for path in (tmp_path / "began").iterdir()]
-    one.send_signal(how)
-    until(lambda: one.poll() is not None and not any(alive(pid) for pid in began), 20)
+    try:
+        until(lambda: len(list((tmp_path / "began").iterdir())) == 2, 60)
+        began = [int(path.name) for path in (tmp_path / "began").iterdir()]
+        one.send_signal(how)
+        until(lambda: one.poll() is not None and not any(alive(pid) for pid in began), 20)
+    finally:
+        one.kill()
     assert len(list((tmp_path / "began").iterdir())) == 2, "no more parts are begun"
 
 
