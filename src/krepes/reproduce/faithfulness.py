@@ -137,7 +137,7 @@ def _listed(values: dict[str, float], form: str) -> str:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the accuracy gap, tau with the encoder's own agreement, and the confidence drop in multiples of chance."""
+    """Draw the accuracy gap, tau with what it could be at best, and the confidence drop in multiples of chance."""
     figure, table = new_figure(3.9), _ours(table)
     shown = [name for name in DATA if name in set(table["data"])]
     gap, tau, deletion = figure.subplots(1, 3)
@@ -158,10 +158,12 @@ def draw(table: pd.DataFrame) -> Figure:
         style: dict[str, Any] = {"color": colour, "linestyle": "none", "markersize": 4}
         gap.plot(x, [100 * of["accuracy gap", name] for name in shown], marker="s", label=spelled(loss), **style)
         tau.plot(x, [of[flat, name] for name in shown], marker="s", **style)
+        tau.plot(x, [of[apart(flat), name] for name in shown], marker="s", fillstyle="none", **style)
         tau.plot(x, [of[ceiling(flat), name] for name in shown], "_", color=GREY, markersize=7)
         for (mark, _), (ours, theirs) in marks.items():  # of means: a mean of ratios is that of the least stable
             deletion.plot(x, [of[ours, name] / of[theirs, name] for name in shown], marker=mark, **style)
-    tau.plot([], [], "_", color=GREY, markersize=7, label="encoder with itself")
+    tau.plot([], [], "s", color=INK, fillstyle="none", markersize=4, label="each half of the labels")
+    tau.plot([], [], "_", color=GREY, markersize=7, label="encoder with itself, the same")
     for mark, words in marks:
         deletion.plot([], [], mark, color=INK, markersize=5, label=words)
     gap.axhspan(-1, 1, color=GREY, alpha=0.15, linewidth=0)
