@@ -45,6 +45,7 @@ LAYERS = [
     "kernels.per_sample",
     "kernels.tangent",
     "kernels.store",
+    "kernels.memory",
     "kernels.entk",
     "kernels.sketch",
     "kernels.vectors",

@@ -152,6 +152,23 @@ def test_all_runs_the_paper_s_targets_and_names_the_others(tmp_path, monkeypatch
     assert ran == [name for name in TARGETS if name not in {"intervention", "planted", "outliers"}]
 
 
+def test_several_names_are_begun_together_and_a_wrong_one_begins_nothing(tmp_path, monkeypatch):
+    begun, ended = [], []
+
+    def begin(target, *_, crew, **__):
+        begun.append((target.name, crew))
+        return lambda: ended.append(len(begun)) or PAPER
+
+    monkeypatch.setattr("krepes.reproduce.begin", begin)
+    call = ["reproduce", "--out", str(tmp_path), "--jobs", "2"]
+    assert CliRunner().invoke(app, [*call, "init", "groups", "init"]).exit_code == 0
+    assert [name for name, _ in begun] == ["init", "groups"] and ended == [2, 2]
+    assert begun[0][1] is begun[1][1] is not None, "they share the processes"
+    for wrong, says in ((["init", "grups"], "'grups' cannot be reproduced"), (["init", "all"], "all stands by itself")):
+        shown = CliRunner().invoke(app, [*call, *wrong])
+        assert shown.exit_code != 0 and says in " ".join(str(shown.exception).split()) and len(begun) == 2
+
+
 def of_a_process(trial):
     rows = {"data": ["a"], "method": ["ours"], "value": [float(trial.seed)], "low": [float(torch.get_num_threads())]}
     return Findings(pd.DataFrame(rows).assign(high=float(os.getpid())), {"first": new_figure(1.0)})

@@ -8,12 +8,17 @@ import typer
 
 from krepes.cli import options as o
 from krepes.cli.show import say, show_frame, show_json
+from krepes.errors import InvalidInputError
 
 
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(help="A table or figure of the paper, `list`, `all` of the paper's, or `page`.")
-    ] = "list",
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...",
+            help="Tables or figures of the paper, `list` (the default), `all` of the paper's, or `page`.",
+        ),
+    ] = None,
     scale: Annotated[str, typer.Option(help="quick, standard, or full (the paper's size).")] = "quick",
     seeds: Annotated[int | None, typer.Option(help="Repetitions; by default those of the scale.")] = None,
     only: Annotated[
@@ -31,7 +36,9 @@ def reproduce(
     page: Annotated[str, typer.Option(help="Where `page` writes all results of the scale.")] = "docs/reproduction.md",
     as_json: o.Json = False,
 ) -> None:
-    """Regenerate a table of the paper from real data, the paper's figures and the baselines beside ours.
+    """Regenerate tables of the paper from real data, the paper's figures and the baselines beside ours.
+
+    Several share the processes of [bold]--jobs[/]; each table is written when its last seed is done.
 
     Example: [bold]krepes reproduce consistency --scale quick --data-dir data[/]
     """
@@ -42,11 +49,13 @@ def reproduce(
     from krepes.reproduce import TARGETS, begin, crew, find_target, write_page
     from krepes.reproduce.stored import end_retraining
 
-    if name == "list":
+    wanted = list(dict.fromkeys(names or ["list"]))
+    alone = _alone(wanted)
+    if alone == "list":
         listed = [(target.name, target.what, ", ".join(target.data)) for target in TARGETS.values()]
         show_frame(pd.DataFrame(listed, columns=["name", "what", "data"]), "what can be reproduced")
         return
-    if name == "page":
+    if alone == "page":
         say(str(write_page(out, scale, page, list(TARGETS.values()))))
         return
     beyond = [target.name for target in TARGETS.values() if target.beyond]
@@ -55,7 +64,7 @@ def reproduce(
     with crew(jobs) as processes:
         begun = [
             (target, begin(target, scale, data_dir, out, crew=processes, **chosen))
-            for target in (paper if name == "all" else [find_target(name)])
+            for target in (paper if alone == "all" else [find_target(name) for name in wanted])
         ]
         for target, end in begun:
             table = end()
@@ -67,5 +76,13 @@ def reproduce(
             say(f"{out}/{target.name}-{scale}.md")
     if retrain:
         end_retraining(Path(out))
-    if name == "all" and not as_json:
+    if alone == "all" and not as_json:
         say(f"Not in the paper, and run by name alone, since they retrain for hours: {', '.join(beyond)}.")
+
+
+def _alone(wanted: list[str]) -> str | None:
+    """Return the word that is no target, if one was given; it stands by itself."""
+    found = next((name for name in wanted if name in {"list", "page", "all"}), None)
+    if found is not None and len(wanted) > 1:
+        raise InvalidInputError(f"{found} stands by itself: leave the other names out, or {found}.")
+    return found

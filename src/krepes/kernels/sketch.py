@@ -12,9 +12,11 @@ a relative error that falls as ``q^{-1/2}``.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,7 @@ from krepes.encoders.outputs import Output
 from krepes.kernels.base import Kernel, MeanFeature, Rows
 from krepes.kernels.entk import chunk_size, embedding
 from krepes.kernels.forms import F, Form, Lookup, Outer, take
+from krepes.kernels.memory import seen
 from krepes.kernels.patches import Patches
 from krepes.kernels.tangent import ParameterRule, Tangent
 from krepes.linalg import without_autocast
@@ -117,8 +120,17 @@ class SketchedNTK(Kernel):
         self.tangent.probe(X)
         size = chunk_size(self.tangent, self.budget, columns=self.q)
         for rows, samples in batches.chunks(X, size):
-            forms = self.tangent.forms(samples)
-            yield rows, self.sketched(forms), embedding(forms)
+            yield rows, *seen(lambda: self._name, samples, self._look)
+
+    def _look(self, X: Batch) -> tuple[Tensor, Tensor]:
+        """Return features and embeddings of as many samples as fit."""
+        forms = self.tangent.forms(X)
+        return self.sketched(forms), embedding(forms)
+
+    @cached_property
+    def _name(self) -> str:
+        """A text that differs where features would; the encoder's weights are looked at once."""
+        return json.dumps(self.describe())
 
     def prepare(self, Y: Batch) -> Tensor:
         """Return the features of ``Y``, ``(m, q)``."""

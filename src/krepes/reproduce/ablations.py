@@ -9,12 +9,13 @@ import pandas as pd
 
 from krepes.encoders import ConvNet
 from krepes.figures.style import GREY, SERIES, new_figure, spelled, styled
+from krepes.kernels.memory import features_kept
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, lead_of
 from krepes.reproduce.draws import of_moments
 from krepes.reproduce.probes import ModelProbe, probe_encoder
-from krepes.reproduce.trial import READ, SHARED, Experiment, Trial, objective_of, side_by_side
+from krepes.reproduce.trial import FEATURES, READ, SHARED, Experiment, Trial, objective_of, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,6 +40,7 @@ LOSSES = (
 )
 
 
+@features_kept(FEATURES)
 def run_init(trial: Trial) -> Findings:
     """Return probe accuracies of models started at principal components and at random, under both settings."""
     parts = []
@@ -66,6 +68,7 @@ def _starts(trial: Trial, made: Experiment, preset: str | None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["loss", "init", "value"])
 
 
+@features_kept(FEATURES)
 def run_landmarks(trial: Trial) -> Findings:
     """Return probe accuracies of every loss on MNIST for each way to choose landmarks, under both settings."""
     made = trial.experiment("mnist")

@@ -123,7 +123,8 @@ def draw(table: pd.DataFrame) -> Figure:
                 style: dict[str, Any] = {"color": SERIES[number], "marker": MARKERS[number], "markersize": 3}
                 ax.errorbar(range(len(rows)), rows["mean"], rows["spread"], label=method, capsize=2, **style)
                 told = rows.reset_index()["paper"].dropna()
-                ax.plot(told.index, told, color=SERIES[number], linestyle="dotted", linewidth=1)
+                if method != WITHIN:  # the other reading of the paper's one baseline, whose line is drawn already
+                    ax.plot(told.index, told, color=SERIES[number], linestyle="dotted", linewidth=1)
             ax.set_title(f"{spelled(name)}, {reading}", loc="left", fontsize=8)
         row[0].set_ylabel("Precision@K")
     for ax in panels[-1]:

@@ -15,12 +15,13 @@ from krepes.audit import class_coverage, coverage_of_draws
 from krepes.audit.halves import half_models
 from krepes.engine.moments import Moments
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, new_figure, spelled, styled
+from krepes.kernels.memory import features_kept
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, p_over_seeds, under_each
 from krepes.reproduce.draws import of_moments
 from krepes.reproduce.probes import ModelProbe, probe_encoder
-from krepes.reproduce.trial import READ, ROW_OBJECTIVES, Experiment, Trial, objective_of, side_by_side
+from krepes.reproduce.trial import FEATURES, READ, ROW_OBJECTIVES, Experiment, Trial, objective_of, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +37,7 @@ KAPPA, ALL, CHANCE, P = "kappa", "kappa of all landmarks", "kappa of a random or
 OURS, THEIRS = "probe accuracy", "encoder's probe accuracy"
 
 
+@features_kept(FEATURES)
 def run(trial: Trial) -> Findings:
     """Return kappa over draws of landmarks, what random orders give, and accuracies, for each encoder and loss."""
     return Findings(side_by_side(partial(_measures, trial, {}))[[*KEYS, "value"]])

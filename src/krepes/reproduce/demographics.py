@@ -11,9 +11,10 @@ import pandas as pd
 from krepes.audit import CrossGroup, cross_group, rankings
 from krepes.audit.shuffles import LEVEL
 from krepes.figures import cross_group_heatmap
+from krepes.kernels.memory import features_kept
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, p_over_seeds
-from krepes.reproduce.trial import READ, Experiment, Trial, side_by_side
+from krepes.reproduce.trial import FEATURES, READ, Experiment, Trial, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +32,7 @@ NAMED = (
 """Pairs that the paper names, the group of the face first."""
 
 
+@features_kept(FEATURES)
 def run(trial: Trial) -> Findings:
     """Return the share of each group's faces whose top landmark is of each group, and its p by shuffled landmarks."""
     made = trial.experiment("fairface")

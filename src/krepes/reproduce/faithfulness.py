@@ -15,6 +15,7 @@ from krepes.audit.faithfulness import EncoderProbes
 from krepes.audit.rankings import first, landmark_samples
 from krepes.encoders import FrozenEncoder
 from krepes.figures.style import BLUE, GREY, INK, ORANGE, PURPLE, new_figure, spelled, styled
+from krepes.kernels.memory import features_kept
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.faithfulness_claims import (
@@ -35,7 +36,7 @@ from krepes.reproduce.faithfulness_claims import (
     paper,
 )
 from krepes.reproduce.probes import labelled_rows
-from krepes.reproduce.trial import Experiment, Trial, side_by_side
+from krepes.reproduce.trial import FEATURES, Experiment, Trial, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +52,7 @@ TOLERANCE = 1e-3
 """Relative residual of a step: with as many dimensions as the encoder has, an exact one takes hundreds of products."""
 
 
+@features_kept(FEATURES)
 def run(trial: Trial) -> Findings:
     """Return the measures for each data set and loss; the encoder is trained with the loss that is explained."""
     parts = []

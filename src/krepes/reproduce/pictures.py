@@ -14,6 +14,7 @@ from krepes.attribution import Attribution, attribute
 from krepes.audit import rankings
 from krepes.encoders import FrozenEncoder
 from krepes.figures import landmark_columns, landmark_strips, latent_map
+from krepes.kernels.memory import features_kept
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.pictures_claims import (
@@ -28,7 +29,7 @@ from krepes.reproduce.pictures_claims import (
     TOP,
     judge_samples,
 )
-from krepes.reproduce.trial import SETTINGS, Experiment, Trial
+from krepes.reproduce.trial import FEATURES, SETTINGS, Experiment, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +39,7 @@ SHOWN, REST = 6, "other classes"
 """Pictures with what repels them, and what a map calls the classes that it does not tell apart."""
 
 
+@features_kept(FEATURES)
 def run_samples(trial: Trial) -> Findings:
     """Return how many of the top-3 landmarks share the class, for each ranking, with pictures of every class."""
     rows, pictures = [], {}
@@ -58,6 +60,7 @@ def _models(trial: Trial) -> Iterator[tuple[str, str, Experiment, Krepes]]:
             yield name, setting, made, trial.fit(made, preset=preset)
 
 
+@features_kept(FEATURES)
 def run_repulsive(trial: Trial) -> Findings:
     """Return what attractive and repulsive landmarks are, beside nearest and farthest neighbours."""
     rows, pictures = [], {}

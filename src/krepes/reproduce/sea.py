@@ -14,10 +14,11 @@ from krepes.attribution import Attribution, attribute
 from krepes.concepts import ConceptVector, aggregate, aggregate_significance, concept_influence
 from krepes.data import DATASETS, NamedImages
 from krepes.figures import landmark_strips
+from krepes.kernels.memory import features_kept
 from krepes.model import Krepes
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.claims import Claim, Reading, seeds_of, under_each
-from krepes.reproduce.trial import READ, Experiment, Trial, side_by_side
+from krepes.reproduce.trial import FEATURES, READ, Experiment, Trial, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +34,7 @@ TOP = 5
 ROAD = ("automobile", "truck")
 
 
+@features_kept(FEATURES)
 def run(trial: Trial) -> Findings:
     """Return how well the concept is told apart, and its pull by class, beside that of random concepts."""
     made = trial.experiment("cifar10")

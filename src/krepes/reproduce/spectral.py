@@ -6,17 +6,19 @@ import pandas as pd
 
 from krepes.audit import select_by_spectrum
 from krepes.audit.selection import CRITERIA, RECOMMENDED
+from krepes.kernels.memory import features_kept
 from krepes.reproduce import grids
 from krepes.reproduce.base import Findings, Target
 from krepes.reproduce.grids import PROBE, STRONG
 from krepes.reproduce.probes import ModelProbe
 from krepes.reproduce.spectral_claims import CHOSEN_ON, CLAIMS, INPUT, ONE, PRESET, judge
 from krepes.reproduce.spectral_figure import draw, draw_lambdas
-from krepes.reproduce.trial import Trial
+from krepes.reproduce.trial import FEATURES, Trial
 
 KEYS = ("data", "grid", "at", "measure")
 
 
+@features_kept(FEATURES)
 def run(trial: Trial) -> Findings:
     """Return criteria and probe of every value of every grid, and what each criterion's pick costs."""
     rows: list[tuple[str, str, str, str, float]] = []

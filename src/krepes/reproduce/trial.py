@@ -28,6 +28,8 @@ from krepes.views import ViewStream
 
 ROW_OBJECTIVES = ("simclr", "byol")
 ENCODER_SEED = 0
+FEATURES = "2G"
+"""What a repetition keeps of the features of samples, which many models of one encoder share."""
 SETTINGS: dict[str, str | None] = {"ours": None, "paper": "paper"}
 """What a table shows side by side, and the preset of each; what both share is called `SHARED`."""
 SHARED = "both"
