@@ -228,11 +228,13 @@ def until(holds, seconds):
         time.sleep(0.05)
 
 
-def test_seeds_that_processes_share_give_the_same_result(tmp_path, three_seeds):
+def test_seeds_that_processes_share_give_the_same_result(tmp_path, three_seeds, capsys):
     targets = [toy(of_a_process), replace(toy(of_a_process), name="other")]
     with crew(2) as processes:
         ends = [begin(target, "quick", None, tmp_path / "two", crew=processes) for target in targets]
         shared = [end() for end in ends]
+    said = [line.rpartition(" done")[0] for line in capsys.readouterr().err.splitlines() if " done, " in line]
+    assert said == [f"{name}: seed {seed} of 3" for name in ("toy", "other") for seed in (1, 2, 3)]
     alone = [reproduce(target, "quick", None, tmp_path / "one") for target in targets]
     for one, other in zip(shared, alone, strict=True):
         assert one["mean"].tolist() == other["mean"].tolist() == [1.0] and one["seeds"].tolist() == [3]

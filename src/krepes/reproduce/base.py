@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from tqdm import tqdm
 
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
@@ -141,7 +143,11 @@ def begin(
     waiting = [] if crew is None else [crew.submit(run_part, work, one, folder, commit) for one in trials]
 
     def end() -> pd.DataFrame:
-        parts = [one.result() for one in waiting] or [run_part(work, one, folder, commit) for one in trials]
+        parts = []
+        for number, one in enumerate(trials):
+            parts.append(waiting[number].result() if waiting else run_part(work, one, folder, commit))
+            done = f"{target.name}: seed {number + 1} of {len(trials)} done, {parts[-1].seconds / 60:.1f} core minutes"
+            tqdm.write(done, file=sys.stderr)
         choices = {"data": list(only or target.data), "only": list(only), "without": list(without)}
         return _conclude(
             target, parts, {**choices, "sizes": asdict(size), "seeds": size.seeds, "commit": commit}, folder
