@@ -24,6 +24,7 @@ from krepes.reproduce import (
     scalability,
 )
 from krepes.reproduce.base import Target
+from krepes.reproduce.probes import probe_encoder, probe_input
 from krepes.reproduce.trial import SETTINGS, Trial, objective_of, side_by_side
 from krepes.runs.settings import Settings
 
@@ -159,3 +160,21 @@ def test_seeds_that_share_encoders_do_not_train_them_in_the_same_order(embedded,
     first, second = ([name for name in dict.fromkeys(rows["data"])] for rows in found)
     assert first == second[::-1] == list(encoders.USES)
     assert not pd.concat(found).groupby(list(encoders.KEYS)).size().ne(2).any()
+
+
+def test_seeds_share_probes_that_see_all_labels_and_judge_each_its_own_test_samples(embedded, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoders, "USES", {"mnist": ("barlow_twins",)})
+    monkeypatch.setattr(encoders, "commit_of_code", lambda: "1234567")
+    fits, plain = [], encoders.is_right
+    monkeypatch.setattr(encoders, "is_right", lambda *seen: (fits.append(len(seen[0])), plain(*seen))[1])
+    for seed in (0, 1):
+        trial = Trial(TINY, seed, None, tmp_path)
+        made = trial.experiment("mnist")
+        found = encoders.run(trial).rows.set_index("measure")["value"]
+        assert found["probe accuracy"] == pytest.approx(probe_encoder(made, made.stream.n), abs=1e-3)
+        assert found[encoders.INPUT] == pytest.approx(probe_input(made, made.stream.n), abs=1e-3)
+    assert fits == [240, 240], "one on the encoder and one on the input, with all training rows"
+    monkeypatch.setattr(encoders, "commit_of_code", lambda: "1234567 with uncommitted changes")
+    encoders.run(trial)
+    encoders.run(trial)
+    assert len(fits) == 6, "code that no commit tells keeps nothing"

@@ -121,8 +121,8 @@ def halves(codes: Tensor) -> tuple[Tensor, Tensor]:
     return order[::2].sort().values, order[1::2].sort().values
 
 
-def probe(Z_train: Array, y_train: Array, Z_test: Array, y_test: Array) -> float:
-    """Return how often a probe is right; it judges, and never chooses.
+def is_right(Z_train: Array, y_train: Array, Z_test: Array, y_test: Array) -> Array:
+    """Return of which test samples a probe names the class; it judges, and never chooses.
 
     Args:
         Z_train: Embeddings of training samples, ``(n, h)``.
@@ -131,11 +131,16 @@ def probe(Z_train: Array, y_train: Array, Z_test: Array, y_test: Array) -> float
         y_test: Their classes, ``(t,)``.
 
     Returns:
-        The test accuracy of a logistic regression on standardised embeddings.
+        Whether a logistic regression on standardised embeddings is right, ``(t,)``.
     """
     scaler = StandardScaler()
     found = _regression(scaler.fit_transform(Z_train), y_train, max_iter=300)
-    return float(found.score(scaler.transform(Z_test), y_test))
+    return np.asarray(found.predict(scaler.transform(Z_test)) == y_test)
+
+
+def probe(Z_train: Array, y_train: Array, Z_test: Array, y_test: Array) -> float:
+    """Return how often a probe is right: the mean of `is_right`, which has the arguments."""
+    return float(is_right(Z_train, y_train, Z_test, y_test).mean())
 
 
 def _regression(Z: Array, y: Array, *, max_iter: int) -> LogisticRegression:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
+from filelock import FileLock
+from torch import Tensor
+
+from krepes.audit.probes import is_right
+from krepes.encoders import FrozenEncoder
 from krepes.reproduce.base import Findings, Target
-from krepes.reproduce.probes import probe_encoder, probe_input
-from krepes.reproduce.trial import Trial
+from krepes.reproduce.parts import commit_of_code, is_clean
+from krepes.reproduce.trial import Experiment, Trial
+from krepes.runs.columns import LABEL
+from krepes.runs.dataset import split
+from krepes.storage.files import publish
 
 USES = {
     "adult": ("barlow_twins", "simclr", "vicreg"),
@@ -20,6 +33,7 @@ USES = {
 WANTED = {"mnist": 0.975, "adult": 0.845, "covertype": 0.80, "cifar10": 0.62}
 INPUT = "probe accuracy on the input"
 KEYS = ("data", "loss", "measure")
+Array = np.ndarray[Any, Any]
 
 
 def run(trial: Trial) -> Findings:
@@ -29,9 +43,59 @@ def run(trial: Trial) -> Findings:
     for data, losses in uses[::-1] if trial.seed % 2 else uses:
         for loss in losses:
             made = trial.experiment(data, loss)
-            rows.append((data, loss, "probe accuracy", probe_encoder(made, labelled=made.stream.n)))
-        rows.append((data, "none", INPUT, probe_input(made, labelled=20_000)))
+            read = partial(_embedded, FrozenEncoder(made.encoder))
+            rows.append((data, loss, "probe accuracy", _accuracy(trial, made, f"{data}-{loss}", read)))
+        rows.append((data, "none", INPUT, _accuracy(trial, made, f"{data}-input", _flat)))
     return Findings(pd.DataFrame(rows, columns=[*KEYS, "value"]))
+
+
+def _embedded(encoder: FrozenEncoder, X: Tensor) -> Array:
+    return np.asarray(encoder.encode(X).float().numpy())
+
+
+def _flat(X: Tensor) -> Array:
+    return np.asarray(X.flatten(1).numpy())
+
+
+def _accuracy(trial: Trial, made: Experiment, name: str, read: Callable[[Tensor], Array]) -> float:
+    """Return how often a probe that sees the labels of all training rows is right about the test samples of a seed.
+
+    Seeds differ by their test samples alone. The first that asks fits the probe, and keeps what it is right about.
+
+    Args:
+        trial: The seed.
+        made: The experiment.
+        name: Of the file.
+        read: From samples ``(n, ...)`` to what the probe sees, ``(n, d)``.
+
+    Returns:
+        The accuracy.
+    """
+    path, commit = trial.encoders / "probes" / f"{name}-{trial.scale.name}.npz", commit_of_code()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        if is_clean(commit) and path.is_file() and str((kept := np.load(path))["commit"]) == commit:
+            right = kept["right"]
+        else:
+            right = _right(made, read)
+            publish(path, partial(_write, commit=commit, right=right))
+    return float(right[made.rows[1].numpy()].mean())
+
+
+def _write(path: Path, **arrays: Any) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def _right(made: Experiment, read: Callable[[Tensor], Array]) -> Array:
+    """Return of which samples of the source, ``(n,)``, a probe names the class: 0 or 1, and nan for training rows."""
+    held = split(made.source.n, made.settings)[1]
+    classes, order = made.source.column(made.settings.label or LABEL), made.rows[0].argsort()
+    samples = made.stream.augment.plain(made.source.take(held))
+    found = np.full(made.source.n, np.nan)
+    seen = read(made.stream.plain(order)), made.labels[0][order.numpy()]
+    found[held.numpy()] = is_right(*seen, read(samples), classes[held.numpy()])
+    return found
 
 
 def judge(table: pd.DataFrame) -> list[tuple[str, bool]]:
@@ -55,8 +119,8 @@ ENCODERS = Target(
     across="loss",
     run=run,
     note="each trained without labels, one for each data set and loss. The weights of those that take long lie in the "
-    "repository's folder `encoders`, in float16, each with its settings and its hash; `--retrain` makes all anew. A "
-    "probe sees the labels of all training rows, one on the input at most 20,000. The augmentation of CIFAR-10 and, "
+    "repository's folder `encoders`, in float16, each with its settings and its hash; `--retrain` makes all anew. "
+    "Probes on the encoder and on the input see the labels of all training rows. The augmentation of CIFAR-10 and, "
     "for Covertype, the number of rows and the width were chosen in sight of the test rows, among three, two and three "
     "values.",
     judge=judge,

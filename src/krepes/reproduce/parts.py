@@ -131,7 +131,7 @@ def run_part(target: Work, trial: Trial, folder: Path, commit: str) -> Part:
     key = {"commit": commit, "scale": scale, **choices}
     if path.is_file():
         kept = json.loads(path.read_text())
-        if kept["key"] == key and commit == commit.split()[0] != UNKNOWN:
+        if kept["key"] == key and is_clean(commit):
             return Part(pd.DataFrame(kept["rows"]), kept["pictures"], kept["seconds"], kept["kept"])
     began = time.process_time()
     found = target.run(trial)
@@ -152,6 +152,11 @@ def commit_of_code() -> str:
     if head is None:
         return UNKNOWN
     return f"{head} with uncommitted changes" if changes else head
+
+
+def is_clean(commit: str) -> bool:
+    """Return whether a commit tells the code: it is known, and nothing differs from it."""
+    return commit == commit.split()[0] != UNKNOWN
 
 
 def _git(*arguments: str) -> str | None:
