@@ -118,8 +118,9 @@ ENCODERS = Target(
     keys=KEYS,
     across="loss",
     run=run,
-    note="each trained without labels, one for each data set and loss. The weights of those that take long lie in the "
-    "repository's folder `encoders`, in float16, each with its settings and its hash; `--retrain` makes all anew. "
+    note="each trained without labels, one for each data set and loss. Weights lie in the repository's folder "
+    "`encoders`, in float16, each with its settings and its hash, but for those of Covertype and Higgs, which are "
+    "large or serve one table and are trained by the command; `--retrain` makes all anew. "
     "Probes on the encoder and on the input see the labels of all training rows. The augmentation of CIFAR-10 and, "
     "for Covertype, the number of rows and the width were chosen in sight of the test rows, among three, two and three "
     "values.",

@@ -59,11 +59,10 @@ STANDARD: dict[str, dict[str, Any]] = {
     "fairface": dict(
         PICTURE,
         holdout=0.1,
-        epochs=6,
+        epochs=8,
         lr=3e-3,
         encoder="convnet",
-        encoder_options={"width": 32, "out": 256},
-        precision="bfloat16",
+        encoder_options={"width": 32, "out": 1024},
         augment="images",
         augment_options={"crop": 0.3, "jitter": 0.4, "flip": 0.5, "side": 24.0},
     ),
