@@ -2,8 +2,8 @@
 
 Those that take long, and small ones, lie in the folder ``encoders`` of the repository, outside the package: from a
 checkout, tables are made again without the hours, and by the same weights on any kind of machine; from a wheel, or with
-``--retrain``, encoders are trained anew. A call with ``--retrain`` has a folder of its own, ``encoders-retrained/1`` and
-so on: its targets, seeds and processes share what it trains there, and one that was interrupted goes on in it.
+``--retrain``, encoders are trained anew. A call with ``--retrain`` has a folder of its own, ``encoders-retrained/1``
+and so on: its targets, seeds and processes share what it trains there, and one that was interrupted goes on in it.
 """
 
 from __future__ import annotations
