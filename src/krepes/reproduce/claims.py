@@ -134,7 +134,8 @@ def decide(claim: Claim, table: pd.DataFrame) -> dict[str, Any]:
         Plain values: ``sentence``, ``verdict``, ``why``, ``readings`` with ``name``, ``holds`` and ``figure``, and the
         names of readings that the table cannot judge (``unread``).
     """
-    found = [(reading.name, *reading.judge(table)) for reading in claim.readings if reading.judged_by(table)]
+    read = {reading.name: reading.judged_by(table) for reading in claim.readings}
+    found = [(reading.name, *reading.judge(table)) for reading in claim.readings if read[reading.name]]
     holding = [name for name, holds, _ in found if holds]
     verdict = "does not hold"
     if len(holding) == len(found):
@@ -142,5 +143,5 @@ def decide(claim: Claim, table: pd.DataFrame) -> dict[str, Any]:
     elif holding:
         verdict = "holds under: " + "; ".join(holding)
     readings = [{"name": name, "holds": bool(holds), "figure": figure} for name, holds, figure in found]
-    unread = [reading.name for reading in claim.readings if not reading.judged_by(table)]
+    unread = [name for name, judged in read.items() if not judged]
     return {"sentence": claim.sentence, "verdict": verdict, "why": claim.why, "readings": readings, "unread": unread}
