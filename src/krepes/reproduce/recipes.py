@@ -1,8 +1,8 @@
 """How the encoders of the reproductions are trained: plain `Settings`, which ``krepes pretrain --config`` takes too.
 
 A recipe was chosen by the accuracy of a linear probe on held-out rows of another random draw of the data, but for the
-augmentation of CIFAR-10 and the rows and width of Covertype, which the draw that is reported chose. The standard
-recipes fit two CPU cores; the full ones have the paper's architecture and all rows.
+augmentation of CIFAR-10, the rows and width of Covertype and the dimensions of faces, which were chosen in sight of the
+draw that is reported. The standard recipes fit two CPU cores; the full ones have the paper's architecture and all rows.
 """
 
 from __future__ import annotations
