@@ -6,14 +6,19 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from krepes.budget import Budget
+from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.engine import damping
 from krepes.engine.damping import Expansion, expand
 from krepes.engine.linear import solve_linear
+from krepes.engine.shifts import Shifts
 from krepes.engine.solvers import solve
-from krepes.objectives import _dual, _krylov
-from krepes.objectives._krylov import Krylov
+from krepes.errors import NonConvexOuterError
+from krepes.linalg import LinearOperator
+from krepes.objectives import _dual, krylov
 from krepes.objectives.barlow_twins import BarlowTwins
+from krepes.objectives.krylov import Krylov
+from krepes.objectives.simclr import SimCLR
+from krepes.objectives.streaming import MemoryRows
 
 
 def spread(size, generator):
@@ -34,7 +39,7 @@ def test_every_shift_is_solved_in_the_space_of_one(shifts, generator):
 
     space = Krylov(product, y)
     for shift in shifts:
-        x, reached = space.solve(shift, 1e-9)
+        x, reached, _ = space.solve(shift, 1e-9)
         assert reached
         rest = y - product(x) - shift * x
         calls.pop()
@@ -49,13 +54,13 @@ def test_every_shift_is_solved_in_the_space_of_one(shifts, generator):
 
 def test_a_space_without_room_gives_what_it_holds_and_nothing_of_nothing(generator, monkeypatch):
     A, y = spread(60, generator)
-    monkeypatch.setattr(_krylov, "ROOM", 4 * 60 * 8)
+    monkeypatch.setattr(krylov, "ROOM", 4 * 60 * 8)
     space = Krylov(lambda v: (A @ v.reshape(-1)).reshape(v.shape), y)
-    x, reached = space.solve(0.1, 1e-9)
+    x, reached, _ = space.solve(0.1, 1e-9)
     assert (
         not reached and len(space.alpha) == 4 and 0 < float((y - (A @ x.reshape(-1)).reshape(y.shape) - 0.1 * x).norm())
     )
-    nothing, reached = Krylov(lambda v: v, torch.zeros(2, 3)).solve(1.0, 1e-9)
+    nothing, reached, _ = Krylov(lambda v: v, torch.zeros(2, 3)).solve(1.0, 1e-9)
     assert reached and not nothing.any()
 
 
@@ -84,7 +89,7 @@ def test_where_the_dual_solve_gives_up_iterations_on_the_curvature_finish(toy_mo
     exact = solve_linear(lin, -lin.gradient, damping, tol=1e-10)
     monkeypatch.setattr(_dual, "DENSE", 0)
     monkeypatch.setattr(_dual, "ITERATIONS", 3)
-    monkeypatch.setattr(_krylov, "ROOM", 3 * theta.shape[1] ** 2 * 8)
+    monkeypatch.setattr(krylov, "ROOM", 3 * theta.shape[1] ** 2 * 8)
     cut = expand(BarlowTwins(), moments, theta, max_iterations=2000).linearisation
     alone = solve_linear(replace(cut, preconditioner=None), -cut.gradient, damping, tol=1e-8)
     assert not alone.converged, "the dual solve alone does not suffice"
@@ -98,7 +103,7 @@ def test_a_search_does_not_finish_a_solve_that_leads_nowhere(vectors, share, toy
     """With little room, the same step is found as by finishing the solve of every damping, in fewer products."""
     moments, theta = toy_moments
     monkeypatch.setattr(_dual, "DENSE", 0)
-    monkeypatch.setattr(_krylov, "ROOM", vectors * theta.shape[1] ** 2 * 8)
+    monkeypatch.setattr(krylov, "ROOM", vectors * theta.shape[1] ** 2 * 8)
     counted = []
     product = _dual.DualSolve.product
     monkeypatch.setattr(_dual.DualSolve, "product", lambda self, U: counted.append(1) or product(self, U))
@@ -112,7 +117,7 @@ def test_a_search_does_not_finish_a_solve_that_leads_nowhere(vectors, share, toy
     assert vectors < 32 or not all(trial.converged for trial in tried)
     finish = Expansion.attempt
     monkeypatch.setattr(
-        Expansion, "_within", lambda self, tried, *given, near: finish(self, given[0], tol=given[1], near=near)
+        Expansion, "_within", lambda self, tried, damping, tol, near, shared: finish(self, damping, tol=tol, near=near)
     )
     whole, _, all_products = searched()
     assert (
@@ -126,7 +131,7 @@ def test_a_search_prefers_steps_that_were_solved(toy_moments, monkeypatch):
     moments, theta = toy_moments
     monkeypatch.setattr(_dual, "DENSE", 0)
     monkeypatch.setattr(_dual, "ITERATIONS", 3)
-    monkeypatch.setattr(_krylov, "ROOM", 3 * theta.shape[1] ** 2 * 8)
+    monkeypatch.setattr(krylov, "ROOM", 3 * theta.shape[1] ** 2 * 8)
     expansion = expand(BarlowTwins(), moments, theta, max_iterations=2)
     best, tried = expansion.search(tol=1e-8)
     assert [trial.converged for trial in tried].count(False) >= 1, "some dampings are too small for two iterations"
@@ -140,9 +145,9 @@ def test_vectors_in_files_solve_the_same(held, generator):
     y = torch.randn(60, generator=generator, dtype=torch.float64)
     spaces = [Krylov(lambda v: A @ v, y, *asked) for asked in ((), (held,))]
     for shift in (1.0, 1e-3, 1e-6, 1e-2):
-        (whole, reached), (spilled, also) = (space.solve(shift, 1e-12) for space in spaces)
+        (whole, reached, _), (spilled, also, _) = (space.solve(shift, 1e-12) for space in spaces)
         assert torch.equal(whole, spilled) and reached == also
-    assert len(spaces[0].alpha) > 2 * _krylov.GROWTH
+    assert len(spaces[0].alpha) > 2 * krylov.GROWTH
     here = [block for block in spaces[1]._kept if isinstance(block, torch.Tensor)]
     assert sum(block.nbytes for block in here) <= max(held, here[-1].nbytes)
 
@@ -175,3 +180,72 @@ def toy_moments(generator):
     K = F.T @ F + 1e-3 * torch.eye(24, dtype=torch.float64)
     theta = torch.nn.functional.pad(principal_component_init(K, 6), (0, 0, 0, 1))
     return moments_of(rows, K), theta
+
+
+def simclr_rows(generator, n=40, points=12):
+    """Rows of two views whose directions fall over three orders of magnitude, and a start."""
+    base = torch.randn(1, n, points, dtype=torch.float64, generator=generator)
+    noise = 0.3 * torch.randn(2, n, points, dtype=torch.float64, generator=generator)
+    K = torch.eye(points, dtype=torch.float64)
+    rows = MemoryRows.from_kernel((base + noise) * torch.logspace(0, -3, points, dtype=torch.float64), K)
+    return rows, torch.randn(points + 1, 4, dtype=torch.float64, generator=generator)
+
+
+def counting(lin):
+    """A linearisation that counts its products, and the counter."""
+    counted = []
+    H = lin.H
+    return replace(lin, H=LinearOperator(lambda v: counted.append(1) or H @ v, H.shape, H.diagonal)), counted
+
+
+def test_a_search_without_a_preconditioner_shares_one_space(generator):
+    """Every damping has the step and the loss of a solve of its own, in far fewer products."""
+    rows, theta = simclr_rows(generator)
+    expansion = expand(SimCLR(batch=20), rows, theta, max_iterations=500)
+    lin, counted = counting(expansion.linearisation)
+    expansion = replace(expansion, linearisation=lin)
+    best, tried = expansion.search(tol=1e-8)
+    shared = len(counted)
+    counted.clear()
+    near = None
+    for trial in tried:
+        alone = near = expansion.attempt(trial.damping, tol=1e-8, near=near)
+        assert trial.converged and trial.loss == pytest.approx(alone.loss, rel=1e-7)
+        if trial.damping == best.damping:
+            assert_close(best.solution.x, alone.solution.x, rtol=1e-5, atol=1e-6 * float(alone.solution.x.abs().max()))
+    assert shared <= 0.6 * len(counted), (shared, len(counted))
+    left = -lin.gradient - (lin.H @ best.solution.x + best.damping_absolute * best.solution.x)
+    assert float(left.norm()) / float(lin.gradient.norm()) == pytest.approx(best.solution.residual, abs=1e-12)
+    assert best.solution.residual <= 1e-8 and best.solution.history[-1] <= 1e-8
+    assert shared == sum(trial.iterations for trial in tried) + len(tried)  # what is said, and one to confirm each
+
+
+def test_conjugate_gradients_finish_what_a_space_without_room_left(generator, monkeypatch):
+    rows, theta = simclr_rows(generator)
+    expansion = expand(SimCLR(batch=20), rows, theta, max_iterations=500)
+    whole, _ = expansion.search(tol=1e-8)
+    monkeypatch.setattr(krylov, "ROOM", 4 * theta.numel() * 8)
+    cut, tried = expansion.search(tol=1e-8)
+    assert cut.damping == whole.damping and cut.solution.converged and any(trial.iterations > 4 for trial in tried)
+    assert_close(cut.solution.x, whole.solution.x, rtol=1e-5, atol=1e-6 * float(whole.solution.x.abs().max()))
+
+
+def test_a_search_in_one_space_keeps_to_its_iterations(generator):
+    rows, theta = simclr_rows(generator)
+    expansion = expand(SimCLR(batch=20), rows, theta, max_iterations=3)
+    _, tried = expansion.search(tol=1e-8)
+    assert not all(trial.converged for trial in tried)
+    assert max(trial.iterations for trial in tried) <= 3
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_space_refuses_negative_curvature(hidden, generator):
+    """On one of its vectors, or in a mixture that no single vector shows."""
+    rows, theta = simclr_rows(generator)
+    lin = expand(SimCLR(batch=20), rows, theta, max_iterations=50).linearisation
+    diagonal = torch.linspace(1, 2, theta.numel(), dtype=torch.float64).view_as(theta)
+    diagonal[0, 0] = -0.5 if hidden else -100.0
+    b = torch.ones_like(theta)
+    shifts = Shifts(replace(lin, H=LinearOperator(lambda v: diagonal * v, theta.shape), gradient=-b), DEFAULT_BUDGET)
+    with pytest.raises(NonConvexOuterError, match="negative"):
+        shifts.solve(1000.0, tol=1e-12, max_iterations=50)

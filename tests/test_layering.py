@@ -67,6 +67,7 @@ LAYERS = [
     "engine.cg",
     "engine.solution",
     "engine.linear",
+    "engine.shifts",
     "engine.damping",
     "engine.solvers",
     "engine",

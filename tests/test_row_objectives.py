@@ -12,7 +12,7 @@ from krepes.budget import Budget
 from krepes.errors import InvalidInputError
 from krepes.objectives.byol import BYOL
 from krepes.objectives.parts import Part, rows_of, sampled_batches
-from krepes.objectives.simclr import SimCLR
+from krepes.objectives.simclr import NTXent, SimCLR
 from krepes.objectives.streaming import MemoryRows, batch_generator
 from krepes.objectives.triplets import SpectralTriplets
 from oracles import rows as oracle
@@ -142,6 +142,26 @@ def test_recomputed_embeddings_give_the_same_product(case, monkeypatch, generato
     ]
     assert_close(found[1], found[0], rtol=0, atol=0)
     assert batches_kept == [3, 0]  # half of the budget holds all embeddings, or none is kept
+
+
+def test_products_share_what_half_of_the_budget_holds(generator, monkeypatch):
+    """SimCLR's probabilities are made once, or for each product where only embeddings fit: products are the same."""
+    rows, objective = toy(generator, 2), SimCLR(tau=0.5, batch=4)
+    theta = torch.randn(POINTS + 1, H, dtype=torch.float64, generator=generator)
+    directions = torch.randn(3, *theta.shape, dtype=torch.float64, generator=generator)
+    logits, counted = NTXent._logits, []
+    monkeypatch.setattr(NTXent, "_logits", lambda self, U: counted.append(1) or logits(self, U))
+    all_embeddings = 2 * SAMPLES * H * 8
+    all_of_it = all_embeddings + SAMPLES / 4 * 8 * 9 * 8  # batches of 8 rows: their pairs, and their lengths
+    found, made = [], []
+    for budget in (2 * int(all_of_it) + 2, 2 * all_embeddings, 1):
+        H_of = objective.linearise(replace(rows, budget=Budget(budget)), theta).H
+        counted.clear()
+        found.append(torch.stack([H_of @ v for v in directions]))
+        made.append(len(counted))
+    assert made == [0, 9, 9]  # three batches, three products
+    assert_close(found[1], found[0], rtol=0, atol=0)
+    assert_close(found[2], found[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("views", "objective"), [(2, BYOL("ridge")), (3, SpectralTriplets(rho=0.1))])

@@ -99,7 +99,7 @@ def _run(
         Hv, square = H @ v, float(v.square().sum())
         largest = max(largest, float(Hv.norm()) / square**0.5)
         curvature = float((v * Hv).sum())
-        _require_positive(curvature / square, largest)
+        require_positive(curvature / square, largest)
         steps.append(rho / (curvature + damping * square))
         x, r = x + steps[-1] * v, r - steps[-1] * (Hv + damping * v)
         norms.append(float(r.norm()))
@@ -110,7 +110,7 @@ def _run(
         ratios.append(rho / previous)
         v = y + ratios[-1] * v
     if P is None:
-        _require_positive(_smallest_ritz(steps, ratios) - damping, largest + ROUND_OFF / NEGATIVE * damping)
+        require_positive(_smallest_ritz(steps, ratios) - damping, largest + ROUND_OFF / NEGATIVE * damping)
     return x, norms
 
 
@@ -128,7 +128,7 @@ def _smallest_ritz(steps: list[float], ratios: list[float]) -> float:
     return float(smallest[0])
 
 
-def _require_positive(curvature: float, scale: float) -> None:
+def require_positive(curvature: float, scale: float) -> None:
     """Raise `NonConvexOuterError` if ``curvature`` is negative beyond round-off against ``scale``."""
     if curvature < -NEGATIVE * scale:
         raise NonConvexOuterError(

@@ -18,6 +18,7 @@ from torch import Tensor
 from krepes.engine.cg import LinearSolution
 from krepes.engine.linear import solve_directly, solve_linear
 from krepes.engine.phases import tell
+from krepes.engine.shifts import Shifts
 from krepes.engine.solution import DampingTrial
 from krepes.errors import InvalidInputError, NonConvexOuterError
 from krepes.objectives.base import Data, Linearisation, Objective
@@ -153,19 +154,21 @@ class Expansion(Generic[Data]):
             if best.loss < lin.value:
                 return best, trials
         direct = lin.solve is not None
+        # A preconditioner differs between dampings; without one, a single Krylov space holds the answers of all.
+        shared = None if direct or lin.preconditioner is not None else Shifts(lin, self.data.budget)
         tried: list[Attempt] = []
         loose = max(tol, LOOSE) if direct else tol
         for damping in GRID:
-            tried = _lean([*tried, self._within(tried, damping, loose, near=tried[-1] if tried else None)])
+            tried = _lean([*tried, self._within(tried, damping, loose, tried[-1] if tried else None, shared)])
             if direct and not tried[-1].solution.converged and not self._hopeless(tried[-1], tried):
                 break
             if len(tried) - 1 - tried.index(_lowest(tried)) >= PATIENCE:
                 break
-        tried = tried if self._lowers(_lowest(tried)) else self._larger(tried, loose)
+        tried = tried if self._lowers(_lowest(tried)) else self._larger(tried, loose, shared)
         for decades in (0.5, 0.25) if direct else (0.5,):
             best = _lowest(tried)
             for d in (decades, -decades):
-                tried = _lean([*tried, self._within(tried, best.damping * 10**d, loose, near=best)])
+                tried = _lean([*tried, self._within(tried, best.damping * 10**d, loose, best, shared)])
         best = _lowest(tried)
         best = self.attempt(best.damping, tol=tol) if loose > tol else best
         return best, tuple(attempt.trial for attempt in tried)
@@ -173,16 +176,21 @@ class Expansion(Generic[Data]):
     def _lowers(self, attempt: Attempt) -> bool:
         return attempt.near and attempt.loss < self.linearisation.value
 
-    def _larger(self, tried: list[Attempt], tol: float) -> list[Attempt]:
+    def _larger(self, tried: list[Attempt], tol: float, shared: Shifts | None) -> list[Attempt]:
         """Return the attempts with those of larger dampings, until one has lowered the loss and the next one less."""
         for damping in LARGER:
-            tried = _lean([*tried, self._within(tried, damping, tol, near=None)])
+            tried = _lean([*tried, self._within(tried, damping, tol, None, shared)])
             if self._lowers(_lowest(tried)) and _lowest(tried) is not tried[-1]:
                 break
         return tried
 
-    def _within(self, tried: list[Attempt], damping: float, tol: float, near: Attempt | None) -> Attempt:
+    def _within(
+        self, tried: list[Attempt], damping: float, tol: float, near: Attempt | None, shared: Shifts | None
+    ) -> Attempt:
         """Return the step at a damping for a search: a direct solve that stopped early is finished if it may lead."""
+        if shared is not None:
+            solution = shared.solve(damping * self.unit, tol=tol, max_iterations=self.max_iterations)
+            return self._judged(damping, solution)
         if tried and self.linearisation.solve is not None:
             first = self.attempt(damping, tol=tol, near=near, once=True)
             if first.solution.converged or self._hopeless(first, tried):

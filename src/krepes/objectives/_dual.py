@@ -4,7 +4,7 @@ r"""Barlow Twins' damped curvature, inverted through the ``h²`` residuals inste
 
 ``J Jᵀ`` acts on ``h x h`` matrices through the Gram matrix of ``[X Y P R]`` in O(h³), whatever ``q``. Up to
 `DENSE` dimensions it is decomposed once, which serves every damping. Beyond, one Krylov space of the first right-hand
-side serves every damping (`_krylov`), and conjugate gradients whatever else is asked.
+side serves every damping (`krylov`), and conjugate gradients whatever else is asked.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import Tensor
 from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.linalg import LinearOperator, safe_cholesky
 from krepes.objectives._correlation import Correlation
-from krepes.objectives._krylov import Krylov
 from krepes.objectives.base import Product
+from krepes.objectives.krylov import Krylov
 
 # The eigendecomposition costs O(h⁶), 64 times more at twice the h; conjugate gradients cost O(h³) per iteration.
 DENSE = 32
@@ -95,7 +95,8 @@ class DualSolve:
         if not torch.equal(self._first[0], r):
             return None
         left = goal * damping / (2 * self._length * max(space.size, torch.finfo(r.dtype).tiny))
-        return space.solve(damping / 2, min(COARSE, max(left, FINE)))
+        found = space.solve(damping / 2, min(COARSE, max(left, FINE)))
+        return found.x, found.reached
 
     @cached_property
     def _length(self) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from krepes.budget import Budget
 from krepes.errors import InvalidInputError
-from krepes.objectives.base import RowSource
+from krepes.objectives.base import Product, RowSource
 from krepes.processes import Processes
 
 Sums = dict[str, Tensor]
@@ -75,12 +76,13 @@ class Part:
     Attributes:
         rows: All rows.
         us: Which part of their batches; alone, all.
-        kept: Losses and embeddings of the batches that curvature is taken of, where they fit into half of the budget.
+        kept: Products with the curvature of the batches that it is taken of, with what they share between them or at
+            least with the embeddings, where half of the budget holds that.
     """
 
     rows: RowSource
     us: Processes = field(default_factory=Processes)
-    kept: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
+    kept: dict[int, Product] = field(default_factory=dict)
     theta: Tensor | None = None
 
     def do(self, work: str, objective: Batched, *given: Any) -> Sums:
@@ -117,9 +119,11 @@ class Part:
             _add(sums, w, {"value": loss.value(Z), "gradient": pull_back(Kbar, loss.gradient(Z))})
             if number in mine:
                 _add(sums, w * more, loss.summary(Kbar, Z))
-                each = Z.shape[0] * Z.shape[2] * Z.element_size()
-                if room.fits(rows_of(sorted(mine), n, objective.batch) * each, share=1 / 2):
-                    self.kept[number] = loss, Z
+                times = rows_of(sorted(mine), n, objective.batch) / Z.shape[1]
+                if room.fits(times * loss.held(Z), share=1 / 2):
+                    self.kept[number] = loss.curvature(Z)
+                elif room.fits(times * Z.nbytes, share=1 / 2):
+                    self.kept[number] = partial(loss.product, Z)
         return sums
 
     def product(self, objective: Batched, v: Tensor, whole: bool) -> Sums:
@@ -131,8 +135,10 @@ class Part:
         here = sorted(set(chosen) & set(mine))
         Hv = torch.zeros_like(v)
         for number, Kbar in zip(here, self.rows.batches(objective.batch, here), strict=True):
-            loss, Z = self.kept.get(number) or (objective.batch_loss(number, Kbar), Kbar @ self.theta)
-            Hv += Kbar.shape[1] * share * pull_back(Kbar, loss.product(Z, Kbar @ v))
+            product = self.kept.get(number)
+            if product is None:
+                product = partial(objective.batch_loss(number, Kbar).product, Kbar @ self.theta)
+            Hv += Kbar.shape[1] * share * pull_back(Kbar, product(Kbar @ v))
         return {"product": Hv}
 
     def _numbers(self, objective: Batched) -> list[int]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from krepes._checks import require_range
 from krepes.errors import InvalidInputError
+from krepes.objectives.base import Product
 from krepes.objectives.parts import CURVATURE_ROWS
 from krepes.objectives.streaming import (
     BatchLoss,
@@ -88,13 +89,26 @@ class NTXent(BatchLoss):
 
     def product(self, Z: Tensor, dZ: Tensor) -> Tensor:
         """Return ``Jᵀ Q J dZ``, ``(2, b, h)``, with ``J`` the derivative of the logits."""
+        return self.curvature(Z)(dZ)
+
+    def curvature(self, Z: Tensor) -> Product:
+        """Return ``dZ -> Jᵀ Q J dZ`` at ``Z``: products share the probabilities, which are most of the work."""
         U, norm = unit_rows(Z.flatten(0, 1))
-        p = self._logits(U).softmax(1)
-        half = _tangent(dZ.flatten(0, 1), U) / norm @ U.T / self.tau
-        # The diagonal of the logits is masked; p is zero there, so dl needs no mask of its own.
-        dl = half + half.T
-        S = p * (dl - (p * dl).sum(1, keepdim=True)) / U.shape[0]
-        return self._pull(S, U, norm).view_as(Z)
+        p, slope = self._logits(U).softmax(1), 1 / (self.tau * norm)
+
+        def product(dZ: Tensor) -> Tensor:
+            half = (_tangent(dZ.flatten(0, 1), U) * slope) @ U.T
+            # The diagonal of the logits is masked; p is zero there, so dl needs no mask of its own.
+            dl = half + half.T
+            S = (dl - (p * dl).sum(1, keepdim=True)).mul_(p)
+            return (_tangent((S + S.T) @ U, U) * (slope / U.shape[0])).view_as(dZ)
+
+        return product
+
+    def held(self, Z: Tensor) -> int:
+        """Return the bytes that `curvature` keeps: directions, lengths, and the probability of each pair of rows."""
+        rows = Z.shape[0] * Z.shape[1]
+        return Z.nbytes + rows * (rows + 1) * Z.element_size()
 
     def summary(self, Kbar: Tensor, Z: Tensor) -> dict[str, Tensor]:
         """Return the Monte-Carlo Fisher diagonal, the mean of ``g²`` with ``y_i ~ p_i`` and ``g = Jᵀ(onehot(y) - p)``.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from krepes.budget import DEFAULT_BUDGET, Budget
 from krepes.errors import InvalidInputError
 from krepes.linalg import LinearOperator
 from krepes.objectives._inverses import kronecker
-from krepes.objectives.base import Linearisation, RowObjective, RowSource
+from krepes.objectives.base import Linearisation, Product, RowObjective, RowSource
 from krepes.objectives.parts import Part, pull_back, rows_of, sample_of
 from krepes.objectives.shared import SharedRows
 
@@ -43,6 +44,14 @@ class BatchLoss(ABC):
     @abstractmethod
     def product(self, Z: Tensor, dZ: Tensor) -> Tensor:
         """Return ``Q dZ``, ``(p, b, h)``, with ``Q`` positive semi-definite."""
+
+    def curvature(self, Z: Tensor) -> Product:
+        """Return ``dZ -> Q dZ`` at ``Z`` for many products: what they share is made once."""
+        return partial(self.product, Z)
+
+    def held(self, Z: Tensor) -> int:
+        """Return the bytes that `curvature` keeps."""
+        return Z.nbytes
 
     def summary(self, Kbar: Tensor, Z: Tensor) -> dict[str, Tensor]:
         """Return what is cheap to know about this batch's curvature, to be averaged over batches.

@@ -10,6 +10,8 @@ Vectors beyond what may be held in memory lie in temporary files.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,14 @@ ROOM = 256 << 20
 """Bytes of kept vectors; a shift that needs more gets what they hold."""
 GROWTH = 32
 """Vectors for which room is made at a time."""
+
+
+class Shifted(NamedTuple):
+    """The solution ``x`` of one shift, whether it ``reached`` its tolerance, and the relative residual by vector."""
+
+    x: Tensor
+    reached: bool
+    residuals: tuple[float, ...]
 
 
 class Krylov:
@@ -40,29 +50,28 @@ class Krylov:
         if self.size > 0:
             self._keep(y.reshape(-1) / self.size)
 
-    def solve(self, shift: float, tol: float) -> tuple[Tensor, bool]:
-        """Return ``(A + shift·I)⁻¹ y``, as far as the space may grow, and whether ``tol`` was reached.
+    def solve(self, shift: float, tol: float, most: int | None = None) -> Shifted:
+        """Return ``(A + shift·I)⁻¹ y``, as far as the space may grow.
 
         Args:
             shift: Positive.
             tol: On the residual, relative to ``|y|``.
+            most: Vectors to use, at most; by default as many as there is room for.
 
         Returns:
-            The solution, of the shape of ``y``, and whether it is one.
+            The solution, of the shape of ``y``, whether it is one, and how its residual fell.
         """
-        pivots, forward = list[float](), list[float]()
-        reached = self.size == 0
-        while self.size > 0:
+        pivots, forward, left = list[float](), list[float](), list[float]()
+        while self.size > 0 and not (left and left[-1] <= tol):
             k = len(pivots)
-            if k == len(self.alpha) and not self._grow():
+            if k == most or (k == len(self.alpha) and not self._grow()):
                 break
             below = 0.0 if k == 0 else self.beta[k - 1]
             pivots.append(self.alpha[k] + shift - (below**2 / pivots[-1] if k else 0.0))
             forward.append(-below / pivots[k - 1] * forward[-1] if k else self.size)
-            if self.beta[k] * abs(forward[k] / pivots[k]) <= tol * self.size:
-                reached = True
-                break
-        return self._combine(pivots, forward), reached
+            left.append(self.beta[k] * abs(forward[k] / pivots[k]) / self.size)
+        reached = self.size == 0 or bool(left and left[-1] <= tol)
+        return Shifted(self._combine(pivots, forward), reached, tuple(left))
 
     def _combine(self, pivots: list[float], forward: list[float]) -> Tensor:
         """Return ``V c`` with ``c`` from the factorisation ``T + σ I = L D Lᵀ``."""
