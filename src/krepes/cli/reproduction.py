@@ -42,6 +42,7 @@ def reproduce(
 
     Example: [bold]krepes reproduce consistency --scale quick --data-dir data[/]
     """
+    import time
     from pathlib import Path
 
     import pandas as pd
@@ -61,6 +62,7 @@ def reproduce(
     beyond = [target.name for target in TARGETS.values() if target.beyond]
     paper = [target for target in TARGETS.values() if not target.beyond]
     chosen: dict[str, Any] = {"seeds": seeds, "only": only or (), "without": without or (), "retrain": retrain}
+    began = time.monotonic()
     with crew(jobs) as processes:
         begun = [
             (target, begin(target, scale, data_dir, out, crew=processes, **chosen))
@@ -76,6 +78,9 @@ def reproduce(
             say(f"{out}/{target.name}-{scale}.md")
     if retrain:
         end_retraining(Path(out))
+    if len(begun) > 1 and not as_json:
+        by = "1 process" if jobs == 1 else f"{jobs} processes"
+        say(f"{len(begun)} tables in {(time.monotonic() - began) / 60:.0f} minutes by {by}.")
     if alone == "all" and not as_json:
         say(f"Not in the paper, and run by name alone, since they retrain for hours: {', '.join(beyond)}.")
 
