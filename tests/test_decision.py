@@ -15,7 +15,7 @@ from krepes.audit import LinearProbe, explain_decision, probes
 from krepes.audit.labels import shared_codes
 from krepes.cli.app import app
 from krepes.encoders import MLP
-from krepes.errors import InvalidInputError
+from krepes.errors import ConvergenceWarning, InvalidInputError
 from krepes.kernels import RBF
 from krepes.model import Krepes
 from krepes.views import GaussianNoise
@@ -205,3 +205,12 @@ def test_a_probe_is_fitted_by_one_thread_and_leaves_the_others_as_they_were(data
         probes.probe(X[:200].numpy(), data[1][:200], X[200:].numpy(), data[1][200:])
         assert blas() == before
     assert len(seen) == 2 and {threads for one in seen for threads in one} == {1}
+
+
+def test_a_probe_that_is_stopped_says_so_in_our_words(generator, recwarn):
+    X = torch.randn(60, 5, dtype=torch.float64, generator=generator).numpy()
+    y = (X[:, 0] > 0).astype(int)
+    with pytest.warns(ConvergenceWarning, match="probe of 5 dimensions and 2 classes was stopped after 1 iterations"):
+        probes._regression(X, y, max_iter=1)
+    probes._regression(X, y, max_iter=300)
+    assert not recwarn.list, "what scikit-learn advises is done already"

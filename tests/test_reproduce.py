@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 
 from krepes.audit.probes import probe
 from krepes.cli.app import app
-from krepes.errors import InvalidInputError
+from krepes.errors import ConvergenceWarning, InvalidInputError
 from krepes.figures.style import new_figure
 from krepes.model import Krepes
 from krepes.reproduce import (
@@ -178,6 +179,15 @@ def of_a_process(trial):
 def threads():
     """Threads of torch and of every library below NumPy and SciPy."""
     return {torch.get_num_threads(), *(one["num_threads"] for one in threadpool_info())}
+
+
+def warning():
+    return warnings.formatwarning("stopped early", ConvergenceWarning, "/somewhere/file.py", 3)
+
+
+def test_processes_say_warnings_without_places_in_the_code():
+    with crew(2) as processes:
+        assert processes.submit(warning).result() == "ConvergenceWarning stopped early\n"
 
 
 def test_processes_that_share_a_machine_have_one_thread_each():

@@ -8,11 +8,13 @@ is linear in the embedding itself and can be taken apart.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn import exceptions
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
@@ -20,7 +22,7 @@ from torch import Tensor
 
 from krepes._checks import require_finite
 from krepes.audit.labels import Labels, require_count, shared_codes
-from krepes.errors import InvalidInputError
+from krepes.errors import ConvergenceWarning, InvalidInputError
 
 Array = np.ndarray[Any, Any]
 PROBE_ROWS = 5000
@@ -144,6 +146,16 @@ def probe(Z_train: Array, y_train: Array, Z_test: Array, y_test: Array) -> float
 
 
 def _regression(Z: Array, y: Array, *, max_iter: int) -> LogisticRegression:
-    """Fit a regression by one thread: its products have a column a class, and threads wait for each other at each."""
-    with threadpool_limits(1, user_api="blas"):
-        return LogisticRegression(max_iter=max_iter).fit(Z, y)
+    """Fit a regression, which warns if it is stopped before it has converged."""
+    # By one thread: its products have a column a class, and threads wait for each other at each.
+    with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", exceptions.ConvergenceWarning)  # it advises to scale, which was done
+        found = LogisticRegression(max_iter=max_iter).fit(Z, y)
+    if max(found.n_iter_) >= max_iter:
+        warnings.warn(
+            f"a linear probe of {Z.shape[1]} dimensions and {len(found.classes_)} classes was stopped after {max_iter} "
+            f"iterations, before it had converged: what it reads off may be a little less than is there.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return found

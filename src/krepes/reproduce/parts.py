@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -97,9 +98,10 @@ def crew(jobs: int) -> Generator[Executor | None, None, None]:
 def _join() -> None:
     """Make this process one of a crew.
 
-    It has one thread, of torch and of the libraries below NumPy: beside others it would wait more. And it ends with the
-    process that began it, however that one ends.
+    It has one thread, of torch and of the libraries below NumPy: beside others it would wait more. It says its warnings
+    in a line, without the place in the code. And it ends with the process that began it, however that one ends.
     """
+    warnings.formatwarning = lambda message, category, *_: f"{category.__name__} {message}\n"
     torch.set_num_threads(1)
     threadpool_limits(1)
     Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
