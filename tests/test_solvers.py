@@ -323,6 +323,19 @@ def test_majoriser_preconditioner_saves_products(generator):
     assert with_it.converged and with_it.iterations < 0.5 * without.iterations
 
 
+def test_a_preconditioner_knows_the_scale_of_its_loss(generator):
+    """A sum over samples is n times their mean: the same step at the same relative damping, in as many products."""
+    rows = rbf_rows(generator, n=200, q=60)
+    theta0 = start(rows, generator, h=8)
+    solved = []
+    for reduction in ("mean", "sum"):
+        lin = BYOL(reduction=reduction, batch=64).linearise(rows, theta0)
+        solved.append(solve_linear(lin, -lin.gradient, 1e-2 * mean_diagonal(lin)))
+    mean, total = solved
+    assert mean.converged and total.iterations == mean.iterations
+    assert_close(total.x, mean.x, rtol=1e-6, atol=1e-7 * float(mean.x.abs().max()))
+
+
 def test_byol_is_solved_against_the_targets_of_the_start(generator):
     rows = rbf_rows(generator)
     theta0 = start(rows, generator)

@@ -138,7 +138,8 @@ class Expansion(Generic[Data]):
         objective that is a sum over samples far from its minimum), then refines around the lowest: to a quarter
         of a decade where solves are direct, to half of one where they iterate over the data. Direct solves are compared
         at a looser residual, and the one that is taken is solved to ``tol``; an iteration that stops early at a small
-        damping has a lower loss than its solution, so iterations are compared at ``tol``. A direct
+        damping has a lower loss than its solution, so iterations are compared at ``tol``, and without a preconditioner
+        all dampings share theirs (`krepes.engine.shifts`). A direct
         solve that stopped early is finished unless its loss is far from the lowest (`CLOSE`, `CLEAR`). Where one that
         was finished does not reach its residual, smaller dampings would not either: the search ends there, and such a
         step is taken only if no other is left.

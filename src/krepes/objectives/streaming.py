@@ -108,7 +108,8 @@ class StreamedObjective(RowObjective):
             value=float(sums["value"]),
             gradient=sums["gradient"],
             H=operator(False, sums.get("diagonal")),
-            preconditioner=kronecker(sums["M"], sums["S"]) if "M" in sums else None,
+            # Both factors were summed, and one of them may carry the scale of the loss.
+            preconditioner=kronecker(sums["M"], sums["S"] / self.scale(data.n)) if "M" in sums else None,
             rows=rows,
             whole=operator(True, None) if rows < data.n else None,
             estimate=(lambda at: do("value", self, at, False)["value"]) if rows < data.n else None,
