@@ -1,11 +1,13 @@
 """Supporting and opposing landmarks of a probe's decision: loops, exact sums, and the command."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn import exceptions
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch.testing import assert_close
 from typer.testing import CliRunner
@@ -207,10 +209,20 @@ def test_a_probe_is_fitted_by_one_thread_and_leaves_the_others_as_they_were(data
     assert len(seen) == 2 and {threads for one in seen for threads in one} == {1}
 
 
-def test_a_probe_that_is_stopped_says_so_in_our_words(generator, recwarn):
+def test_a_probe_that_is_stopped_says_so_in_our_words(generator, recwarn, monkeypatch):
     X = torch.randn(60, 5, dtype=torch.float64, generator=generator).numpy()
     y = (X[:, 0] > 0).astype(int)
     with pytest.warns(ConvergenceWarning, match="probe of 5 dimensions and 2 classes was stopped after 1 iterations"):
         probes._regression(X, y, max_iter=1)
     probes._regression(X, y, max_iter=300)
     assert not recwarn.list, "what scikit-learn advises is done already"
+    fit = probes.LogisticRegression.fit
+
+    def told(self, *given):
+        warnings.warn("lbfgs failed to converge after 7 iterations", exceptions.ConvergenceWarning, stacklevel=1)
+        warnings.warn("what others say", FutureWarning, stacklevel=1)
+        return fit(self, *given)
+
+    monkeypatch.setattr(probes.LogisticRegression, "fit", told)
+    with pytest.warns(FutureWarning, match="what others say"), pytest.warns(ConvergenceWarning, match="a linear probe"):
+        probes._regression(X, y, max_iter=300)

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+import weakref
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ from krepes.objectives.barlow_twins import BarlowTwins
 from krepes.objectives.base import Linearisation, RowObjective
 from krepes.objectives.byol import BYOL
 from krepes.objectives.custom import LeastSquares
-from krepes.objectives.parts import sample_of
+from krepes.objectives.parts import Part, sample_of
 from krepes.objectives.simclr import SimCLR
 from krepes.objectives.streaming import MemoryRows
 from krepes.objectives.triplets import SpectralTriplets
@@ -323,17 +324,33 @@ def test_majoriser_preconditioner_saves_products(generator):
     assert with_it.converged and with_it.iterations < 0.5 * without.iterations
 
 
-def test_a_preconditioner_knows_the_scale_of_its_loss(generator):
+@pytest.mark.parametrize("curvature_rows", [64, 200])
+def test_a_preconditioner_knows_the_scale_of_its_loss(curvature_rows, generator):
     """A sum over samples is n times their mean: the same step at the same relative damping, in as many products."""
     rows = rbf_rows(generator, n=200, q=60)
     theta0 = start(rows, generator, h=8)
     solved = []
     for reduction in ("mean", "sum"):
-        lin = BYOL(reduction=reduction, batch=64).linearise(rows, theta0)
+        lin = BYOL(reduction=reduction, batch=64, curvature_rows=curvature_rows).linearise(rows, theta0)
         solved.append(solve_linear(lin, -lin.gradient, 1e-2 * mean_diagonal(lin)))
     mean, total = solved
     assert mean.converged and total.iterations == mean.iterations
     assert_close(total.x, mean.x, rtol=1e-6, atol=1e-7 * float(mean.x.abs().max()))
+
+
+def test_a_step_lets_go_of_what_the_last_one_kept(generator, monkeypatch):
+    """What products share fills half of the budget: two steps must not hold it at once."""
+    rows = rbf_rows(generator)
+    parts, beside, expand_part = [], [], Part.expand
+
+    def counted(self, *given):
+        beside.append(sum(part() is not None for part in parts))
+        parts.append(weakref.ref(self))
+        return expand_part(self, *given)
+
+    monkeypatch.setattr(Part, "expand", counted)
+    assert len(solve(SimCLR(batch=20), rows, start(rows, generator), steps=3).steps) == 3
+    assert beside == [0, 0, 0]
 
 
 def test_byol_is_solved_against_the_targets_of_the_start(generator):

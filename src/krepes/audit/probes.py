@@ -148,13 +148,18 @@ def probe(Z_train: Array, y_train: Array, Z_test: Array, y_test: Array) -> float
 def _regression(Z: Array, y: Array, *, max_iter: int) -> LogisticRegression:
     """Fit a regression, which warns if it is stopped before it has converged."""
     # By one thread: its products have a column a class, and threads wait for each other at each.
-    with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", exceptions.ConvergenceWarning)  # it advises to scale, which was done
+    with threadpool_limits(1, user_api="blas"), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         found = LogisticRegression(max_iter=max_iter).fit(Z, y)
-    if max(found.n_iter_) >= max_iter:
+    stopped = [one for one in said if issubclass(one.category, exceptions.ConvergenceWarning)]
+    for one in said:
+        if one not in stopped:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if stopped:  # scikit-learn advises to scale, which was done
         warnings.warn(
-            f"a linear probe of {Z.shape[1]} dimensions and {len(found.classes_)} classes was stopped after {max_iter} "
-            f"iterations, before it had converged: what it reads off may be a little less than is there.",
+            f"a linear probe of {Z.shape[1]} dimensions and {len(found.classes_)} classes was stopped after "
+            f"{max(found.n_iter_)} iterations, before it had converged: what it reads off may be a little less than is "
+            f"there.",
             ConvergenceWarning,
             stacklevel=2,
         )

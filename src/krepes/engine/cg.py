@@ -32,7 +32,8 @@ class LinearSolution:
         x: The solution, of the shape of ``b``.
         remainder: ``b - (H + damping·I) x``, recomputed from ``x``.
         residual: ``|remainder| / |b|``.
-        iterations: Products with ``H`` that the iteration took; refinements, for a direct solve.
+        iterations: Products with ``H`` that the iteration took, but for those that a search had made before for another
+            damping; refinements, for a direct solve.
         converged: Whether ``residual`` reached the tolerance.
         history: Relative residual after each iteration, by recurrence.
     """

@@ -24,7 +24,7 @@ from krepes.errors import InvalidInputError, NonConvexOuterError
 from krepes.objectives.base import Data, Linearisation, Objective
 
 GRID = tuple(10.0**power for power in range(4, -7, -1))
-"""Relative dampings of the search, largest first: its solves are the easiest, and each starts the next."""
+"""Relative dampings of the search, largest first: its solves are the easiest, and help the next."""
 LARGER = tuple(10.0**power for power in range(5, 13))
 """Tried after the grid where none of it lowers the loss: off a minimum a small enough step does."""
 LOOSE = 1e-6
@@ -190,8 +190,8 @@ class Expansion(Generic[Data]):
     ) -> Attempt:
         """Return the step at a damping for a search: a direct solve that stopped early is finished if it may lead."""
         if shared is not None:
-            solution = shared.solve(damping * self.unit, tol=tol, max_iterations=self.max_iterations)
-            return self._judged(damping, solution)
+            start, most = None if near is None else near.solution.x, self.max_iterations
+            return self._judged(damping, shared.solve(damping * self.unit, start, tol=tol, max_iterations=most))
         if tried and self.linearisation.solve is not None:
             first = self.attempt(damping, tol=tol, near=near, once=True)
             if first.solution.converged or self._hopeless(first, tried):

@@ -17,7 +17,7 @@ class DampingTrial:
         damping: Relative to the mean diagonal of ``H``.
         loss: After the full step; of the rows of the curvature, where those are a sample.
         gain: Actual change of the loss over the change that the quadratic model predicted.
-        iterations: Of its linear solve.
+        iterations: Of its linear solve, but for those that an earlier damping of the search had made.
         converged: Whether that reached the tolerance.
     """
 
@@ -41,7 +41,7 @@ class Step:
         accepted: Whether the step was taken.
         converged: Whether the recomputed residual reached the tolerance.
         residual: Recomputed, relative.
-        iterations: Of its linear solve.
+        iterations: Of its linear solve, but for those that an earlier damping of the search had made.
         history: Relative residual by iteration.
         grid: The dampings that were tried, in order.
         curvature_rows: Rows that the curvature was taken of; ``None`` for an objective of moments.

@@ -67,6 +67,7 @@ def solve(
         if not taken[-1].accepted:
             break
         theta = theta + best.solution.x
+        del expansion  # what it keeps of the rows is let go before the next one keeps its own
     solution = Solution(theta0, theta, tuple(taken), tol)
     _warn(solution)
     return solution
@@ -131,7 +132,7 @@ def _warn(solution: Solution) -> None:
         if not step.converged:
             _say(
                 f"the linear solve of step {number} stopped at a relative residual of {step.residual:.1e} after "
-                f"{step.iterations} iterations, above tol={solution.tol:.1e}. Raise max_iterations, damping or tol."
+                f"{len(step.history)} iterations, above tol={solution.tol:.1e}. Raise max_iterations, damping or tol."
             )
 
 

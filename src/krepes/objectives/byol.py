@@ -141,6 +141,10 @@ class PredictedDirection(BatchLoss):
         U, norm = unit_rows(Z @ self.W)
         return 2 / Z.shape[1] * _project(_project(dZ @ self.W, U, norm), U, norm) @ self.W.T
 
+    def least(self, Z: Tensor) -> int:
+        """Return the bytes of the embeddings and of their targets."""
+        return Z.nbytes + self.T.nbytes
+
     def summary(self, Kbar: Tensor, Z: Tensor) -> dict[str, Tensor]:
         """Return the exact diagonal and the factors of the majoriser ``H ⪯ M_w ⊗ W_q W_qᵀ``.
 

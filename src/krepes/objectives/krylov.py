@@ -21,7 +21,7 @@ from krepes.storage.mapped import Array, read, scratch, write
 ROOM = 256 << 20
 """Bytes of kept vectors; a shift that needs more gets what they hold."""
 GROWTH = 32
-"""Vectors for which room is made at a time."""
+"""Vectors for which room is made at a time, at most; fewer where a third of what is held in memory holds fewer."""
 
 
 class Shifted(NamedTuple):
@@ -43,6 +43,7 @@ class Krylov:
 
     def __init__(self, product: Product, y: Tensor, held: int = ROOM) -> None:
         self.product, self.y, self.size, self.held = product, y, float(y.norm()), held
+        self.block = max(1, min(GROWTH, held // max(1, 3 * y.numel() * y.element_size())))
         self.alpha: list[float] = []
         self.beta: list[float] = []
         self._kept: list[Tensor | Array] = []
@@ -78,14 +79,11 @@ class Krylov:
         c = [f / d for f, d in zip(forward, pivots, strict=True)]
         for k in range(len(c) - 2, -1, -1):
             c[k] -= self.beta[k] / pivots[k] * c[k + 1]
-        coefficients = torch.tensor(c, dtype=self.y.dtype, device=self.y.device)
         total = torch.zeros_like(self.y).reshape(-1)
         for i, block in enumerate(self._kept):
-            some = coefficients[i * GROWTH : (i + 1) * GROWTH]
-            if len(some):
-                used = slice(0, len(some))
-                vectors = block[used] if isinstance(block, Tensor) else torch.from_numpy(read(block, used))
-                total.addmv_(vectors.T, some)
+            some = c[i * self.block : (i + 1) * self.block]
+            for vector, weight in zip(_first(block, len(some)), some, strict=True):
+                total.add_(vector, alpha=weight)  # one by one: the same sum to the last bit, however they are kept
         return total.reshape(self.y.shape)
 
     def _grow(self) -> bool:
@@ -106,12 +104,12 @@ class Krylov:
 
     def _keep(self, v: Tensor) -> None:
         k = len(self.alpha)
-        if k % GROWTH == 0:
+        if k % self.block == 0:
             self._spill()
-            self._kept.append(v.new_empty(GROWTH, len(v)))
+            self._kept.append(v.new_empty(self.block, len(v)))
         block = self._kept[-1]
         assert isinstance(block, Tensor)
-        block[k % GROWTH] = v
+        block[k % self.block] = v
         self._last = [*self._last[-1:], v]
 
     def _spill(self) -> None:
@@ -122,3 +120,8 @@ class Krylov:
             assert isinstance(full, Tensor)
             self._kept[-1] = away = scratch(tuple(full.shape), full.numpy().dtype)
             write(away, 0, full.numpy())
+
+
+def _first(block: Tensor | Array, count: int) -> Tensor:
+    """Return the first vectors of a block, ``(count, size)``, wherever it lies."""
+    return block[:count] if isinstance(block, Tensor) else torch.from_numpy(read(block, slice(0, count)))

@@ -122,7 +122,7 @@ class Part:
                 times = rows_of(sorted(mine), n, objective.batch) / Z.shape[1]
                 if room.fits(times * loss.held(Z), share=1 / 2):
                     self.kept[number] = loss.curvature(Z)
-                elif room.fits(times * Z.nbytes, share=1 / 2):
+                elif room.fits(times * loss.least(Z), share=1 / 2):
                     self.kept[number] = partial(loss.product, Z)
         return sums
 

@@ -51,6 +51,10 @@ class BatchLoss(ABC):
 
     def held(self, Z: Tensor) -> int:
         """Return the bytes that `curvature` keeps."""
+        return self.least(Z)
+
+    def least(self, Z: Tensor) -> int:
+        """Return the bytes that `product` at ``Z`` needs: embeddings, and what this loss holds of its batch."""
         return Z.nbytes
 
     def summary(self, Kbar: Tensor, Z: Tensor) -> dict[str, Tensor]:
@@ -93,7 +97,8 @@ class StreamedObjective(RowObjective):
         """Return value, gradient, curvature and its preconditioner at ``theta``, from one pass over the rows.
 
         Value and gradient are of all rows. The curvature is of ``curvature_rows`` of them, in whole batches drawn by
-        the seed. Their embeddings are kept up to half of the budget; beyond it each product computes them again.
+        the seed. What products share is kept up to half of the budget, or at least the embeddings are; beyond it each
+        product computes them again.
         """
         theta = theta.detach()
         do = self._sums(data)

@@ -197,6 +197,8 @@ def solve_seconds(model: Krepes, width: int) -> float:
         Seconds.
     """
     q, n = model.p_ * model.m_, min(model.n_samples_, SOLVED)
+    objective = model.objective_
+    sampled = min(model.n_samples_, getattr(objective, "curvature_rows", model.n_samples_))
     draw = torch.Generator().manual_seed(0)
     F = torch.randn(q, q, generator=draw, dtype=torch.float64) / torch.arange(1.0, q + 1.0, dtype=torch.float64)
     G = torch.randn(model.p_, n, q, generator=draw, dtype=torch.float64)
@@ -204,8 +206,9 @@ def solve_seconds(model: Krepes, width: int) -> float:
     beside = torch.randn(model.p_, n, width - q, generator=draw, dtype=torch.float64)
     Kbar = torch.nn.functional.pad(torch.cat([G @ F.T, beside], dim=2), (0, 1), value=1.0)
     model.K_mm_, model._rcond = F @ F.T, 1e-6
-    objective = model.objective_
-    data: Any = MadeUpRows(Kbar, model.pass_gram_, model._budget)
+    # As much of these few rows is kept between products as of all that the curvature is taken of.
+    few = Budget(max(1, model._budget.bytes * n // max(n, sampled)))
+    data: Any = MadeUpRows(Kbar, model.pass_gram_, few)
     if isinstance(objective, MomentObjective):
         inputs = (
             torch.randn(model.p_, n, input_size(model.reference_), generator=draw) if objective.needs_inputs else None
@@ -220,8 +223,9 @@ def solve_seconds(model: Krepes, width: int) -> float:
         return spent
     # A product costs about two values. Where it is of a sample, so are the values of a search, and of all rows are the
     # expansion (two values), the loss of the step and of the corrected one, and two products that tell its error.
-    tries, products = sum(len(step.grid) or 1 for step in found.steps), 2 * found.iterations
-    sampled = min(model.n_samples_, getattr(objective, "curvature_rows", model.n_samples_))
+    # One product more confirms each damping.
+    tries = sum(len(step.grid) or 1 for step in found.steps)
+    products = 2 * (found.iterations + tries)
     of_all = 8 if sampled < model.n_samples_ else 2
     work = of_all * model.n_samples_ + (tries + products) * sampled
     return spent * work / (n * (2 + tries + products))
