@@ -20,7 +20,8 @@ GROUPS, PROXY = (registry.load(registry.AUDITS[name]) for name in ("groups", "pr
 
 @pytest.fixture(scope="module")
 def model():
-    X = torch.randn(N + T, 3, generator=torch.Generator().manual_seed(0))
+    # float64: near 100 landmarks a smooth kernel in float32 is down to its rounding, which differs between kinds of CPU
+    X = torch.randn(N + T, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     return Krepes(RBF(2.0), m=100, h=3, augment=GaussianNoise(0.1), progress=False).fit(X[:N]), X[N:]
 
 
